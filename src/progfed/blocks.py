@@ -1,0 +1,240 @@
+"""Progressive models: M^s = G_s . E_s . ... . E_1 (Eq. 2), with names that survive growth.
+
+A parameter is named after the paper's part it belongs to (`E1.…`, `G2.…`) and keeps that name at every stage, so growing,
+freezing, sending, checkpointing and costing are all the same question: *which names?*
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from progfed import rng
+from progfed.errors import UsageError
+from progfed.schedule import Phase, Schedule
+from progfed.tensors import Tensors, tree_map
+
+Make = Callable[[], nn.Module]
+Wire = Callable[[Sequence[nn.Module], Any], Any]
+
+
+def chain(blocks: Sequence[nn.Module], inputs: Any) -> Any:
+    """E_s(…E_1(x)): how the blocks of a feed-forward network are wired."""
+    for block in blocks:
+        inputs = block(inputs)
+    return inputs
+
+
+def state(module: nn.Module) -> Tensors:
+    """The tensors that training changes, by name: parameters, and floating-point buffers such as BatchNorm statistics."""
+    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {name: value.detach() for name, value in named.items() if value.is_floating_point()}
+
+
+class Stage(nn.Module):
+    """M^s as an ordinary module: children `E1`…`Es` and the head, or heads, of a phase."""
+
+    def __init__(self, blocks: dict[str, nn.Module], heads: dict[str, tuple[int, nn.Module]], wire: Wire) -> None:
+        super().__init__()
+        for name, module in blocks.items():
+            self.add_module(name, module)
+        for name, (_, module) in heads.items():
+            self.add_module(name, module)
+        self._blocks = tuple(blocks)
+        self._heads = tuple((name, depth) for name, (depth, _) in heads.items())
+        self._wire = wire
+
+    def forward(self, inputs: Any) -> Any:
+        """The output of the head; a tuple of outputs where a phase uses several heads."""
+        blocks = [self.get_submodule(name) for name in self._blocks]
+        outputs, features, done = [], inputs, 0
+        for name, depth in self._heads:
+            if self._wire is chain:  # a deeper head continues from the features of the one before it
+                features, done = chain(blocks[done:depth], features), depth
+            else:
+                features = self._wire(blocks[:depth], inputs)
+            outputs.append(self.get_submodule(name)(features))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+@dataclass(frozen=True)
+class Progressive:
+    """A model that can grow: how to make its blocks E_1..E_S and its heads G_1..G_S, and how they are wired.
+
+    `example` is one input with a leading dimension of 1 (it may live on the `meta` device), used to count costs.
+    With `keep_head` there is one head, `G`, the same at every stage (symmetric U-Nets); otherwise the heads before
+    the last are temporary, named `G1`…`GS`.
+
+    >>> model = Progressive(
+    ...     blocks=(lambda: nn.Linear(2, 3), lambda: nn.Linear(3, 4)),
+    ...     heads=(lambda: nn.Linear(3, 1), lambda: nn.Linear(4, 1)),
+    ...     example=torch.zeros(1, 2),
+    ... )
+    >>> list(model.init("E2", seed=0))
+    ['E2.weight', 'E2.bias']
+    >>> [name for name, _ in model.at(2).named_children()]
+    ['E1', 'E2', 'G2']
+    """
+
+    blocks: tuple[Make, ...]
+    heads: tuple[Make, ...]
+    example: Any
+    wire: Wire = chain
+    keep_head: bool = False
+    name: str = "model"
+
+    def __post_init__(self) -> None:
+        if not self.blocks or len(self.blocks) != len(self.heads):
+            raise UsageError(
+                f"{self.name}: {len(self.blocks)} blocks need as many heads, one for each stage; found {len(self.heads)}"
+            )
+
+    @property
+    def stages(self) -> int:
+        return len(self.blocks)
+
+    def head(self, stage: int) -> str:
+        """The name of the head of a stage."""
+        return "G" if self.keep_head else f"G{stage}"
+
+    def parts(self, phase: Phase) -> tuple[str, ...]:
+        """The parts of the sub-model that a phase uses, in order."""
+        self._check(phase.stage)
+        heads = dict.fromkeys(self.head(self._check(stage)) for stage in phase.used_heads)
+        return (*(f"E{block}" for block in range(1, phase.stage + 1)), *heads)
+
+    def trained(self, phase: Phase) -> tuple[str, ...]:
+        """The parts that learn in a phase: its blocks, and all heads in use."""
+        heads = dict.fromkeys(self.head(stage) for stage in phase.used_heads)
+        return (*(f"E{self._check(block)}" for block in phase.trained_blocks), *heads)
+
+    def check(self, schedule: Schedule) -> None:
+        """Refuse a schedule that asks for a stage, block or head that the model lacks."""
+        for phase in schedule:
+            self.parts(phase)
+            self.trained(phase)
+
+    def _check(self, stage: int) -> int:
+        if not 1 <= stage <= self.stages:
+            raise UsageError(
+                f"{self.name} has {self.stages} blocks, so stages 1 to {self.stages}; "
+                f"the schedule asks for stage {stage}: use at most {self.stages} stages"
+            )
+        return stage
+
+    def make(self, part: str) -> nn.Module:
+        """A fresh module for a part such as `E2` or `G3`."""
+        if part == "G":
+            return self.heads[-1]()
+        makers = self.blocks if part.startswith("E") else self.heads
+        return makers[self._check(int(part[1:])) - 1]()
+
+    def init(self, part: str, *, seed: int) -> Tensors:
+        """The initial tensors of a part: the same for a seed, whatever was made or trained before."""
+        with rng.default(seed, "init", part):
+            module = self.make(part)
+        return {f"{part}.{name}": value.clone() for name, value in state(module).items()}
+
+    def phase_module(self, phase: Phase) -> Stage:
+        """The module that a phase trains; its weights are arbitrary until they are loaded."""
+        blocks = {f"E{block}": self.make(f"E{block}") for block in range(1, phase.stage + 1)}
+        self._check(phase.stage)
+        heads = {self.head(stage): (stage, self.make(self.head(self._check(stage)))) for stage in sorted(phase.used_heads)}
+        return Stage(blocks, heads, self.wire)
+
+    def at(self, stage: int, tensors: Tensors | None = None, *, seed: int = 0) -> Stage:
+        """M^s as an ordinary `nn.Module`, with these tensors, or freshly initialised ones."""
+        phase = Phase(stage, 1)
+        names = self.parts(phase)
+        module = self.phase_module(phase)
+        values = tensors or {name: value for part in names for name, value in self.init(part, seed=seed).items()}
+        load(module, values)
+        return module
+
+
+def load(module: nn.Module, tensors: Tensors) -> None:
+    """Copy the named tensors into a module that needs exactly these names, or more of them."""
+    with torch.no_grad():
+        for name, value in state(module).items():
+            value.copy_(tensors[name])
+
+
+class Pooled(nn.Module):
+    """Global average over the positions of `[batch, channels, …]`, then one fully connected layer."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(channels, classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        pooled: Tensor = self.fc(features.flatten(2).mean(2) if features.dim() > 2 else features)
+        return pooled
+
+
+def pooled_head(channels: int, classes: int) -> Make:
+    """The paper's temporary head: a pooling layer and a fully connected layer (Sec. 3.1)."""
+    return lambda: Pooled(channels, classes)
+
+
+def split(model: nn.Sequential, *, stages: int, example: Any, head: int = 1, cuts: Sequence[int] | None = None) -> Progressive:
+    """Turn an `nn.Sequential` into a `Progressive`; the last `head` children are G_S, the rest is cut into blocks.
+
+    `cuts` are the indices of the children that open blocks 2..S; without them the cuts balance the number of parameters.
+    The weights the model has now are those that training starts from. Temporary heads are pooled heads whose width
+    is found by running `example` (a batch of any size) through the blocks.
+    """
+    if not isinstance(model, nn.Sequential):
+        raise UsageError(
+            f"split takes an nn.Sequential, not {type(model).__name__}: give Progressive(blocks=…, heads=…) instead"
+        )
+    body, final = list(model)[: len(model) - head], list(model)[len(model) - head :]
+    if not 1 <= stages <= len(body):
+        raise UsageError(
+            f"{len(body)} layers before the head can make 1 to {len(body)} stages, not {stages}: use fewer stages"
+        )
+    borders = [0, *(cuts if cuts is not None else _balanced(body, stages)), len(body)]
+    if len(borders) != stages + 1 or any(a >= b for a, b in zip(borders, borders[1:], strict=False)):
+        raise UsageError(f"cuts {borders[1:-1]} must be {stages - 1} increasing indices between 1 and {len(body) - 1}")
+    blocks = [nn.Sequential(*body[a:b]) for a, b in zip(borders, borders[1:], strict=False)]
+    last = nn.Sequential(*final)
+    widths, classes = _widths(blocks, last, example)
+    return Progressive(
+        blocks=tuple(_copies(block) for block in blocks),
+        heads=(*(pooled_head(width, classes) for width in widths[:-1]), _copies(last)),
+        example=tree_map(lambda leaf: leaf[:1], example),
+        name="split model",
+    )
+
+
+def _copies(module: nn.Module) -> Make:
+    return lambda: copy.deepcopy(module)
+
+
+def _widths(blocks: list[nn.Sequential], head: nn.Module, example: Any) -> tuple[list[int], int]:
+    """The channels after each block, and the number of outputs, found by running the example."""
+    modes = [(module, module.training) for block in (*blocks, head) for module in block.modules()]
+    widths: list[int] = []
+    with torch.no_grad():
+        features = example
+        for block in blocks:
+            features = block.eval()(features)
+            widths.append(features.shape[1])
+        classes = int(head.eval()(features).shape[1])
+    for module, training in modes:
+        module.training = training
+    return widths, classes
+
+
+def _balanced(layers: list[nn.Module], stages: int) -> list[int]:
+    """Borders that give every block about the same number of parameters, and never a block without layers."""
+    sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+    total, cuts = sum(sizes), []
+    for s in range(1, stages):
+        low, high = (cuts[-1] if cuts else 0) + 1, len(layers) - (stages - s)
+        cuts.append(min(range(low, high + 1), key=lambda cut: abs(sum(sizes[:cut]) - total * s / stages)))
+    return cuts

@@ -1,0 +1,80 @@
+"""What a codec is: a value that turns named tensors into bytes and back, and knows how many bytes that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from progfed.errors import MessageError
+from progfed.tensors import Tensors
+
+Schema = dict[str, tuple[int, ...]]
+"""The names and shapes of the float32 tensors in a message, in the order in which they are sent."""
+
+
+def schema_of(tensors: Mapping[str, Tensor]) -> Schema:
+    """Names and shapes in the canonical order, sorted by name."""
+    return {name: tuple(tensors[name].shape) for name in sorted(tensors)}
+
+
+def numel(schema: Schema) -> int:
+    """How many numbers the tensors of a schema hold."""
+    return sum(int(np.prod(shape, dtype=np.int64)) for shape in schema.values())
+
+
+class Codec(Protocol):
+    """Encode and decode, side by side. A codec has no state; `key` is the randomness of one encoding.
+
+    What the decoder needs to know of the key travels in the bytes. `decode` is given bytes whose digest was verified
+    and whose length is at most `size(schema)`; it raises `MessageError` where they are not what the schema allows.
+    """
+
+    @property
+    def name(self) -> str:
+        """The codec by its published name, such as `LQ-8+SP-25`; it is part of every message."""
+        ...
+
+    @property
+    def rate(self) -> float:
+        """The nominal fraction of 4 bytes a parameter: what the paper's tables count."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether `size` is the length of every message, or only a bound that always holds."""
+        ...
+
+    def size(self, schema: Schema) -> int:
+        """The length of the encoded tensors of this schema."""
+        ...
+
+    def encode(self, tensors: Mapping[str, Tensor], key: int) -> bytes: ...
+
+    def decode(self, data: memoryview, schema: Schema) -> Tensors: ...
+
+
+@dataclass(frozen=True)
+class Float:
+    """Uncompressed: little-endian float32, one tensor after the other."""
+
+    name: str = "float"
+    rate: float = 1.0
+    exact: bool = True
+
+    def size(self, schema: Schema) -> int:
+        return 4 * numel(schema)
+
+    def encode(self, tensors: Mapping[str, Tensor], key: int) -> bytes:
+        return b"".join(tensors[name].detach().numpy().astype("<f4", copy=False).tobytes() for name in sorted(tensors))
+
+    def decode(self, data: memoryview, schema: Schema) -> Tensors:
+        if len(data) != self.size(schema):
+            raise MessageError("length", f"{len(data)} bytes instead of {self.size(schema)}")
+        flat = torch.from_numpy(np.frombuffer(data, dtype="<f4").copy())
+        sizes = [int(np.prod(shape, dtype=np.int64)) for shape in schema.values()]
+        return {name: piece.view(shape) for (name, shape), piece in zip(schema.items(), flat.split(sizes), strict=True)}

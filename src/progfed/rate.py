@@ -1,0 +1,78 @@
+"""Learning rates as functions of the round, evaluated by the server and carried in every task."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where training stands: round `t` of `of`, and round `stage_t` of `stage_of` in the running phase.
+
+    Warm-up rounds do not count: in them `t` is that of the round that follows, and `warmup` is set.
+    """
+
+    t: int
+    of: int
+    stage_t: int
+    stage_of: int
+    warmup: bool = False
+
+
+class Rate(Protocol):
+    """Any function of the moment; the ones below are values, so that an experiment can be compared and stored."""
+
+    def __call__(self, moment: Moment) -> float: ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same rate in every round."""
+
+    lr: float
+
+    def __call__(self, moment: Moment) -> float:
+        return self.lr
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """From `lr` to `floor` along half a cosine; warm-up rounds use `lr`.
+
+    >>> Cosine(0.1)(Moment(t=50, of=100, stage_t=0, stage_of=1))
+    0.05
+    """
+
+    lr: float
+    floor: float = 0.0
+
+    def __call__(self, moment: Moment) -> float:
+        if moment.warmup:
+            return self.lr
+        return self.floor + (self.lr - self.floor) * (1 + math.cos(math.pi * moment.t / moment.of)) / 2
+
+
+@dataclass(frozen=True)
+class MultiStep:
+    """`lr` times `factor` for every milestone passed; milestones are fractions of the rounds."""
+
+    lr: float
+    milestones: tuple[float, ...] = (0.3, 0.6, 0.8)
+    factor: float = 0.2
+
+    def __call__(self, moment: Moment) -> float:
+        if moment.warmup:
+            return self.lr
+        return self.lr * self.factor ** sum(moment.t >= at * moment.of for at in self.milestones)
+
+
+@dataclass(frozen=True)
+class Restart:
+    """`rate` over each phase anew, instead of once over the whole run (Sec. 3.1, practical considerations)."""
+
+    rate: Rate
+
+    def __call__(self, moment: Moment) -> float:
+        return self.rate(Moment(moment.stage_t, moment.stage_of, moment.stage_t, moment.stage_of, moment.warmup))

@@ -1,0 +1,179 @@
+"""Server optimizers: what the server does with the mean update of a round (Reddi et al., 2021).
+
+A transform has two methods, `init` and `update`, and transforms chain. FedAvg is the identity on the mean update;
+FedAdam is Adam's direction, then a scale. State is kept per name (`slot -> name -> tensor`), so a growth only adds and
+drops names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from progfed.errors import UsageError
+from progfed.tensors import Tensors
+
+State = dict[str, Tensors]
+
+
+class ServerOptimizer(Protocol):
+    """A transform of the mean update. `reset` asks for new state of all names at a growth, not only of new ones."""
+
+    @property
+    def reset(self) -> bool: ...
+
+    def init(self, params: Tensors) -> State:
+        """The state for these names before their first update."""
+        ...
+
+    def update(self, delta: Tensors, state: State) -> tuple[Tensors, State]:
+        """The step to add to the parameters, and the next state; names that are not in `delta` keep theirs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The mean update times a server learning rate."""
+
+    lr: float = 1.0
+    reset: bool = False
+
+    def init(self, params: Tensors) -> State:
+        return {}
+
+    def update(self, delta: Tensors, state: State) -> tuple[Tensors, State]:
+        if self.lr == 1.0:
+            return delta, state
+        return {name: value * self.lr for name, value in delta.items()}, state
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """Heavy-ball momentum: m <- beta m + delta."""
+
+    beta: float = 0.9
+    reset: bool = False
+
+    def init(self, params: Tensors) -> State:
+        return {"m": {name: torch.zeros_like(value) for name, value in params.items()}}
+
+    def update(self, delta: Tensors, state: State) -> tuple[Tensors, State]:
+        moved = {name: self.beta * state["m"][name] + value for name, value in delta.items()}
+        return moved, {"m": {**state["m"], **moved}}
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """The direction m / (sqrt(v) + tau) of the adaptive federated optimizers, with v_{-1} = tau^2.
+
+    `kind` is the rule for v: adam, v <- b2 v + (1-b2) d^2; yogi, v <- v - (1-b2) d^2 sign(v - d^2); adagrad, v <- v + d^2.
+    `bias_correction` divides m by 1 - b1^t and v by 1 - b2^t as plain Adam does, from v_{-1} = 0.
+    """
+
+    kind: str = "adam"
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    bias_correction: bool = False
+    reset: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("adam", "yogi", "adagrad"):
+            raise UsageError(f"an adaptive server optimizer is adam, yogi or adagrad, not {self.kind!r}")
+        if self.bias_correction and self.kind != "adam":
+            raise UsageError(f"bias correction is defined for adam, not for {self.kind}")
+
+    def init(self, params: Tensors) -> State:
+        start = 0.0 if self.bias_correction else self.tau**2
+        return {
+            "m": {name: torch.zeros_like(value) for name, value in params.items()},
+            "v": {name: torch.full_like(value, start) for name, value in params.items()},
+            "t": {name: torch.zeros((), dtype=torch.float64) for name in params},
+        }
+
+    def update(self, delta: Tensors, state: State) -> tuple[Tensors, State]:
+        step: Tensors = {}
+        after: State = {slot: dict(tensors) for slot, tensors in state.items()}
+        for name, d in delta.items():
+            m = self.beta1 * state["m"][name] + (1 - self.beta1) * d
+            v = self._second_moment(state["v"][name], d * d)
+            t = state["t"][name] + 1
+            after["m"][name], after["v"][name], after["t"][name] = m, v, t
+            if self.bias_correction:
+                m, v = m / (1 - self.beta1 ** float(t)), v / (1 - self.beta2 ** float(t))
+            step[name] = m / (v.sqrt() + self.tau)
+        return step, after
+
+    def _second_moment(self, v: Tensor, square: Tensor) -> Tensor:
+        if self.kind == "adam":
+            return self.beta2 * v + (1 - self.beta2) * square
+        if self.kind == "yogi":
+            return v - (1 - self.beta2) * square * torch.sign(v - square)
+        return v + square
+
+
+@dataclass(frozen=True)
+class ServerChain:
+    """Transforms applied one after the other."""
+
+    transforms: tuple[ServerOptimizer, ...]
+
+    @property
+    def reset(self) -> bool:
+        return any(transform.reset for transform in self.transforms)
+
+    def init(self, params: Tensors) -> State:
+        return {f"{i}.{slot}": ts for i, t in enumerate(self.transforms) for slot, ts in t.init(params).items()}
+
+    def update(self, delta: Tensors, state: State) -> tuple[Tensors, State]:
+        after: State = {}
+        for i, transform in enumerate(self.transforms):
+            prefix = f"{i}."
+            own = {slot.removeprefix(prefix): ts for slot, ts in state.items() if slot.startswith(prefix)}
+            delta, own = transform.update(delta, own)
+            after |= {f"{prefix}{slot}": ts for slot, ts in own.items()}
+        return delta, after
+
+
+def fedavg(lr: float = 1.0) -> ServerOptimizer:
+    """The mean update itself (McMahan et al., 2017)."""
+    return Scale(lr)
+
+
+def fedavgm(lr: float = 1.0, momentum: float = 0.9, *, reset: bool = False) -> ServerOptimizer:
+    """Server momentum (Hsu et al., 2019)."""
+    return ServerChain((Momentum(momentum, reset), Scale(lr)))
+
+
+def fedadam(
+    lr: float = 0.01,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+    *,
+    bias_correction: bool = False,
+    reset: bool = False,
+) -> ServerOptimizer:
+    """Adam on the server (Reddi et al., 2021, Algorithm 2)."""
+    return ServerChain((Adaptive("adam", beta1, beta2, tau, bias_correction, reset), Scale(lr)))
+
+
+def fedyogi(lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, *, reset: bool = False) -> ServerOptimizer:
+    """Yogi on the server (Reddi et al., 2021, Algorithm 2)."""
+    return ServerChain((Adaptive("yogi", beta1, beta2, tau, reset=reset), Scale(lr)))
+
+
+def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, *, reset: bool = False) -> ServerOptimizer:
+    """Adagrad on the server (Reddi et al., 2021, Algorithm 2)."""
+    return ServerChain((Adaptive("adagrad", beta1, 0.0, tau, reset=reset), Scale(lr)))
+
+
+def grow(optimizer: ServerOptimizer, before: State, params: Tensors) -> State:
+    """The state at a growth: new names start anew, surviving names keep theirs unless the optimizer resets, old names go."""
+    fresh = optimizer.init(params)
+    if optimizer.reset or not before:
+        return fresh
+    return {slot: {name: before[slot].get(name, value) for name, value in ts.items()} for slot, ts in fresh.items()}

@@ -1,0 +1,95 @@
+"""Arithmetic on named tensors: every model, update and optimizer state here is a `dict[str, Tensor]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+
+
+def add(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Tensors:
+    """`left + right`, where names that `right` lacks stay as they are.
+
+    >>> add({"w": torch.tensor([1.0]), "b": torch.tensor([5.0])}, {"w": torch.tensor([2.0])})
+    {'w': tensor([3.]), 'b': tensor([5.])}
+    """
+    return {name: value + right[name] if name in right else value for name, value in left.items()}
+
+
+def sub(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Tensors:
+    """`left - right` for the names of `left`."""
+    return {name: value - right[name] for name, value in left.items()}
+
+
+def select(tensors: Mapping[str, Tensor], names: Iterable[str]) -> Tensors:
+    """The entries with these names, in the order of `names`."""
+    return {name: tensors[name] for name in names}
+
+
+def part(name: str) -> str:
+    """The part of the model that a parameter belongs to: `E2.conv.weight` -> `E2`."""
+    return name.split(".", 1)[0]
+
+
+def of_parts(tensors: Mapping[str, Tensor], parts: Iterable[str]) -> Tensors:
+    """The entries that belong to these parts of the model."""
+    wanted = set(parts)
+    return {name: value for name, value in tensors.items() if part(name) in wanted}
+
+
+def count(tensors: Mapping[str, Tensor]) -> int:
+    """How many numbers these tensors hold."""
+    return sum(value.numel() for value in tensors.values())
+
+
+def mean(weighted: Iterable[tuple[float, Mapping[str, Tensor]]]) -> Tensors:
+    """The weighted mean per name, over the entries that contain the name.
+
+    Entries are consumed one at a time in the order given, so memory does not grow with their number and
+    the order of the floating-point sum is the caller's.
+
+    >>> mean([(1, {"w": torch.tensor([2.0])}), (3, {"w": torch.tensor([6.0])})])
+    {'w': tensor([5.])}
+    """
+    total: Tensors = {}
+    weights: dict[str, float] = {}
+    for weight, tensors in weighted:
+        for name, value in tensors.items():
+            if name in total:
+                total[name].add_(value, alpha=weight)
+            else:
+                total[name] = value * weight
+            weights[name] = weights.get(name, 0.0) + weight
+    return {name: value.div_(weights[name]) for name, value in total.items()}
+
+
+def finite(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether every number is finite."""
+    return all(bool(torch.isfinite(value).all()) for value in tensors.values())
+
+
+T = TypeVar("T")
+
+
+def tree_map(function: Callable[[Tensor], Tensor], tree: T) -> T:
+    """`function` on every tensor of a tree of tuples, lists and dicts: inputs of a model may be any such tree."""
+    if isinstance(tree, Tensor):
+        return function(tree)  # type: ignore[return-value]
+    if isinstance(tree, dict):
+        return {key: tree_map(function, value) for key, value in tree.items()}  # type: ignore[return-value]
+    if isinstance(tree, tuple | list):
+        return type(tree)(tree_map(function, value) for value in tree)  # type: ignore[call-arg]
+    raise TypeError(f"inputs must be tensors, or tuples, lists and dicts of tensors; found {type(tree).__name__}")
+
+
+def tree_len(tree: object) -> int:
+    """The number of examples in a tree of tensors whose first dimension is the example."""
+    lengths: list[int] = []
+    tree_map(lambda leaf: (lengths.append(len(leaf)), leaf)[1], tree)
+    if not lengths or len(set(lengths)) > 1:
+        raise ValueError(f"the tensors of one set of inputs must have the same first dimension, found {lengths}")
+    return lengths[0]
