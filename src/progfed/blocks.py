@@ -1,7 +1,7 @@
 """Progressive models: M^s = G_s . E_s . ... . E_1 (Eq. 2), with names that survive growth.
 
-A parameter is named after the paper's part it belongs to (`E1.…`, `G2.…`) and keeps that name at every stage, so growing,
-freezing, sending, checkpointing and costing are all the same question: *which names?*
+A parameter is named after the paper's part it belongs to (`E1.…`, `G2.…`) and keeps that name at every stage, so
+growing, freezing, sending, checkpointing and costing are all the same question: *which names?*
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ def chain(blocks: Sequence[nn.Module], inputs: Any) -> Any:
 
 
 def state(module: nn.Module) -> Tensors:
-    """The tensors that training changes, by name: parameters, and floating-point buffers such as BatchNorm statistics."""
+    """The tensors that training changes: parameters, and floating-point buffers such as BatchNorm statistics."""
     named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return {name: value.detach() for name, value in named.items() if value.is_floating_point()}
 
@@ -91,7 +92,7 @@ class Progressive:
     def __post_init__(self) -> None:
         if not self.blocks or len(self.blocks) != len(self.heads):
             raise UsageError(
-                f"{self.name}: {len(self.blocks)} blocks need as many heads, one for each stage; found {len(self.heads)}"
+                f"{self.name}: {len(self.blocks)} blocks need as many heads, one per stage; found {len(self.heads)}"
             )
 
     @property
@@ -127,33 +128,32 @@ class Progressive:
             )
         return stage
 
-    def make(self, part: str) -> nn.Module:
-        """A fresh module for a part such as `E2` or `G3`."""
-        if part == "G":
-            return self.heads[-1]()
+    def make(self, part: str, *, seed: int = 0) -> nn.Module:
+        """A fresh module for a part such as `E2` or `G3`; its weights depend on the seed and on nothing made before."""
         makers = self.blocks if part.startswith("E") else self.heads
-        return makers[self._check(int(part[1:])) - 1]()
+        maker = self.heads[-1] if part == "G" else makers[self._check(int(part[1:])) - 1]
+        with rng.default(seed, "init", part):
+            return maker()
 
     def init(self, part: str, *, seed: int) -> Tensors:
-        """The initial tensors of a part: the same for a seed, whatever was made or trained before."""
-        with rng.default(seed, "init", part):
-            module = self.make(part)
-        return {f"{part}.{name}": value.clone() for name, value in state(module).items()}
+        """The initial tensors of a part, by name."""
+        return {f"{part}.{name}": value.clone() for name, value in state(self.make(part, seed=seed)).items()}
 
-    def phase_module(self, phase: Phase) -> Stage:
-        """The module that a phase trains; its weights are arbitrary until they are loaded."""
-        blocks = {f"E{block}": self.make(f"E{block}") for block in range(1, phase.stage + 1)}
-        self._check(phase.stage)
-        heads = {self.head(stage): (stage, self.make(self.head(self._check(stage)))) for stage in sorted(phase.used_heads)}
+    def phase_module(self, phase: Phase, *, seed: int = 0) -> Stage:
+        """The module of a phase, in which only what the phase trains requires gradients."""
+        made = {part: self.make(part, seed=seed) for part in self.parts(phase)}
+        trained = self.trained(phase)
+        for part, module in made.items():
+            module.requires_grad_(part in trained)
+        blocks = {part: module for part, module in made.items() if part.startswith("E")}
+        heads = {self.head(stage): (stage, made[self.head(stage)]) for stage in sorted(phase.used_heads)}
         return Stage(blocks, heads, self.wire)
 
     def at(self, stage: int, tensors: Tensors | None = None, *, seed: int = 0) -> Stage:
         """M^s as an ordinary `nn.Module`, with these tensors, or freshly initialised ones."""
-        phase = Phase(stage, 1)
-        names = self.parts(phase)
-        module = self.phase_module(phase)
-        values = tensors or {name: value for part in names for name, value in self.init(part, seed=seed).items()}
-        load(module, values)
+        module = self.phase_module(Phase(stage, 1), seed=seed)
+        if tensors is not None:
+            load(module, tensors)
         return module
 
 
@@ -181,10 +181,12 @@ def pooled_head(channels: int, classes: int) -> Make:
     return lambda: Pooled(channels, classes)
 
 
-def split(model: nn.Sequential, *, stages: int, example: Any, head: int = 1, cuts: Sequence[int] | None = None) -> Progressive:
+def split(
+    model: nn.Sequential, *, stages: int, example: Any, head: int = 1, cuts: Sequence[int] | None = None
+) -> Progressive:
     """Turn an `nn.Sequential` into a `Progressive`; the last `head` children are G_S, the rest is cut into blocks.
 
-    `cuts` are the indices of the children that open blocks 2..S; without them the cuts balance the number of parameters.
+    `cuts` are the indices of the children that open blocks 2..S; without them they balance the number of parameters.
     The weights the model has now are those that training starts from. Temporary heads are pooled heads whose width
     is found by running `example` (a batch of any size) through the blocks.
     """
@@ -198,9 +200,9 @@ def split(model: nn.Sequential, *, stages: int, example: Any, head: int = 1, cut
             f"{len(body)} layers before the head can make 1 to {len(body)} stages, not {stages}: use fewer stages"
         )
     borders = [0, *(cuts if cuts is not None else _balanced(body, stages)), len(body)]
-    if len(borders) != stages + 1 or any(a >= b for a, b in zip(borders, borders[1:], strict=False)):
+    if len(borders) != stages + 1 or any(a >= b for a, b in pairwise(borders)):
         raise UsageError(f"cuts {borders[1:-1]} must be {stages - 1} increasing indices between 1 and {len(body) - 1}")
-    blocks = [nn.Sequential(*body[a:b]) for a, b in zip(borders, borders[1:], strict=False)]
+    blocks = [nn.Sequential(*body[a:b]) for a, b in pairwise(borders)]
     last = nn.Sequential(*final)
     widths, classes = _widths(blocks, last, example)
     return Progressive(
@@ -233,7 +235,8 @@ def _widths(blocks: list[nn.Sequential], head: nn.Module, example: Any) -> tuple
 def _balanced(layers: list[nn.Module], stages: int) -> list[int]:
     """Borders that give every block about the same number of parameters, and never a block without layers."""
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
-    total, cuts = sum(sizes), []
+    total = sum(sizes)
+    cuts: list[int] = []
     for s in range(1, stages):
         low, high = (cuts[-1] if cuts else 0) + 1, len(layers) - (stages - s)
         cuts.append(min(range(low, high + 1), key=lambda cut: abs(sum(sizes[:cut]) - total * s / stages)))

@@ -23,8 +23,8 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 def dice(outputs: Tensor, targets: Tensor) -> Tensor:
     """The Dice score 2|A n B| / (|A| + |B|) of each example, averaged over its foreground classes.
 
-    Integer targets `[batch, …]` are labels and class 0 is background; targets of the outputs' shape `[batch, regions, …]`
-    are overlapping regions (such as whole tumour, core, enhancing), predicted where the output is positive.
+    Integer targets `[batch, …]` are labels with background 0; targets of the outputs' shape `[batch, regions, …]` are
+    overlapping regions (such as whole tumour, core, enhancing), predicted where the output is positive.
     A class that is absent from both prediction and truth counts as 1.
     """
     if outputs.shape == targets.shape:

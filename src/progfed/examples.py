@@ -78,7 +78,9 @@ class FederatedData:
         low, high = int(targets.min()), int(targets.max())
         if low < 0 or high >= self.classes:
             bad = low if low < 0 else high
-            raise DataError(f"{self.name}: {where} has label {bad}, outside the {self.classes} classes 0 to {self.classes - 1}")
+            raise DataError(
+                f"{self.name}: {where} has label {bad}, outside the {self.classes} classes 0 to {self.classes - 1}"
+            )
 
 
 def from_clients(

@@ -1,38 +1,62 @@
-"""FLOPs of training, counted by torch itself: forward and backward of what is really trained."""
+"""The cost of a phase, found once: FLOPs counted by torch itself, and what travels in each direction."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from progfed.blocks import Progressive
+from progfed.blocks import Progressive, state
+from progfed.codec import Schema, schema_of
 from progfed.schedule import Phase
-from progfed.tensors import part, tree_map
+from progfed.tensors import of_parts, part, tree_map
 
 _BATCH = 2  # BatchNorm refuses to train on a single value per channel
 
 
+@dataclass(frozen=True)
+class PhaseCost:
+    """What a phase costs: FLOPs of a training example, parameters in use and trained, and the two messages' schemas.
+
+    `buffers` are the floating-point buffers among the names: they travel, but no optimizer touches them.
+    """
+
+    flops: int
+    parameters: int
+    trained_parameters: int
+    buffers: frozenset[str]
+    down: Schema
+    up: Schema
+
+
+def phase_cost(model: Progressive, phase: Phase) -> PhaseCost:
+    """The cost of one example and one client in a phase."""
+    module = model.phase_module(phase)
+    tensors, trained = state(module), model.trained(phase)
+    sizes = {name: parameter.numel() for name, parameter in module.named_parameters()}
+    return PhaseCost(
+        flops=per_example(model, phase),
+        parameters=sum(sizes.values()),
+        trained_parameters=sum(size for name, size in sizes.items() if part(name) in trained),
+        buffers=frozenset(tensors) - frozenset(sizes),
+        down=schema_of(tensors),
+        up=schema_of(of_parts(tensors, trained)),
+    )
+
+
 def per_example(model: Progressive, phase: Phase) -> int:
-    """FLOPs of one training step on one example in this phase.
+    """FLOPs of one training step, forward and backward of what is really trained, on one example.
 
     Runs on the `meta` device: shapes only, so a 3D U-Net costs no more to count than a small ConvNet.
     """
-    module = freeze(model.phase_module(phase).train(), model, phase).to("meta")
+    module = model.phase_module(phase).train().to("meta")
     inputs = tree_map(_widen, model.example)
     with FlopCounterMode(display=False) as counter:
         _total(module(inputs)).backward()  # type: ignore[no-untyped-call]
-    return counter.get_total_flops() // _BATCH
-
-
-def freeze(module: torch.nn.Module, model: Progressive, phase: Phase) -> torch.nn.Module:
-    """Let only the parts that learn in this phase require gradients."""
-    trained = set(model.trained(phase))
-    for name, parameter in module.named_parameters():
-        parameter.requires_grad_(part(name) in trained)
-    return module
+    return int(counter.get_total_flops()) // _BATCH
 
 
 def _widen(leaf: Tensor) -> Tensor:

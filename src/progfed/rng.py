@@ -43,12 +43,12 @@ def default(seed: int, *key: Key) -> Iterator[None]:
     Layers draw from the default generator when they initialise and when they drop out; this is the one place
     that touches it, and it leaves no trace. Not for threads: they share that generator.
     """
-    before = torch.random.default_generator.get_state()
-    torch.random.default_generator.set_state(generator(seed, *key).get_state())
+    before = torch.get_rng_state()
+    torch.set_rng_state(generator(seed, *key).get_state())
     try:
         yield
     finally:
-        torch.random.default_generator.set_state(before)
+        torch.set_rng_state(before)
 
 
 def sample(population: int, size: int, seed: int, *key: Key) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from progfed import rng
 from progfed.errors import UsageError
@@ -54,7 +55,7 @@ def stage_lengths(rounds: int, stages: int) -> tuple[int, ...]:
     if rounds < stages:
         raise UsageError(f"{rounds} rounds are too few for {stages} stages: give at least one round to each")
     borders = [0, *(max(s, rounds * s // (2 * stages)) for s in range(1, stages)), rounds]
-    return tuple(after - before for before, after in zip(borders, borders[1:], strict=False))
+    return tuple(after - before for before, after in pairwise(borders))
 
 
 def _lengths(rounds: int, stages: int, lengths: Sequence[int] | None) -> tuple[int, ...]:
@@ -112,7 +113,7 @@ def mixed(rounds: int, *, stages: int) -> Schedule:
 
 
 def random(rounds: int, *, stages: int, seed: int = 0) -> Schedule:
-    """Each round of the progressive half trains a sub-model drawn at random; the rest trains the full one (Sec. 4.5)."""
+    """Each round of the progressive half trains a sub-model drawn at random, the rest the full one (Sec. 4.5)."""
     *early, last = stage_lengths(rounds, stages)
     draws = rng.numpy_generator(seed, "schedule").integers(1, stages + 1, size=sum(early))
     return (*(Phase(int(stage), 1) for stage in draws), Phase(stages, last))

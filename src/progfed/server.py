@@ -69,7 +69,8 @@ class Momentum:
 class Adaptive:
     """The direction m / (sqrt(v) + tau) of the adaptive federated optimizers, with v_{-1} = tau^2.
 
-    `kind` is the rule for v: adam, v <- b2 v + (1-b2) d^2; yogi, v <- v - (1-b2) d^2 sign(v - d^2); adagrad, v <- v + d^2.
+    `kind` is the rule for v: adam, v <- b2 v + (1-b2) d^2; yogi, v <- v - (1-b2) d^2 sign(v - d^2);
+    adagrad, v <- v + d^2.
     `bias_correction` divides m by 1 - b1^t and v by 1 - b2^t as plain Adam does, from v_{-1} = 0.
     """
 
@@ -161,7 +162,9 @@ def fedadam(
     return ServerChain((Adaptive("adam", beta1, beta2, tau, bias_correction, reset), Scale(lr)))
 
 
-def fedyogi(lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, *, reset: bool = False) -> ServerOptimizer:
+def fedyogi(
+    lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, *, reset: bool = False
+) -> ServerOptimizer:
     """Yogi on the server (Reddi et al., 2021, Algorithm 2)."""
     return ServerChain((Adaptive("yogi", beta1, beta2, tau, reset=reset), Scale(lr)))
 
@@ -172,7 +175,7 @@ def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, *, reset:
 
 
 def grow(optimizer: ServerOptimizer, before: State, params: Tensors) -> State:
-    """The state at a growth: new names start anew, surviving names keep theirs unless the optimizer resets, old names go."""
+    """The state at a growth: new names start anew, old ones go, others keep theirs unless the optimizer resets."""
     fresh = optimizer.init(params)
     if optimizer.reset or not before:
         return fresh

@@ -82,14 +82,19 @@ def tree_map(function: Callable[[Tensor], Tensor], tree: T) -> T:
     if isinstance(tree, dict):
         return {key: tree_map(function, value) for key, value in tree.items()}  # type: ignore[return-value]
     if isinstance(tree, tuple | list):
-        return type(tree)(tree_map(function, value) for value in tree)  # type: ignore[call-arg]
+        return type(tree)(tree_map(function, value) for value in tree)
     raise TypeError(f"inputs must be tensors, or tuples, lists and dicts of tensors; found {type(tree).__name__}")
 
 
 def tree_len(tree: object) -> int:
     """The number of examples in a tree of tensors whose first dimension is the example."""
-    lengths: list[int] = []
-    tree_map(lambda leaf: (lengths.append(len(leaf)), leaf)[1], tree)
-    if not lengths or len(set(lengths)) > 1:
-        raise ValueError(f"the tensors of one set of inputs must have the same first dimension, found {lengths}")
-    return lengths[0]
+    lengths: set[int] = set()
+
+    def see(leaf: Tensor) -> Tensor:
+        lengths.add(len(leaf))
+        return leaf
+
+    tree_map(see, tree)
+    if len(lengths) != 1:
+        raise ValueError(f"the tensors of one set of inputs need one common first dimension, found {sorted(lengths)}")
+    return lengths.pop()

@@ -1,0 +1,240 @@
+"""An experiment as a value, and the run that turns it into records on disk."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from progfed import checkpoint
+from progfed.blocks import Progressive, load
+from progfed.checkpoint import Checkpoint
+from progfed.client import fast_layout
+from progfed.engines.local import LocalEngine, one_thread
+from progfed.errors import StorageError
+from progfed.evaluate import Metric, accuracy, evaluate
+from progfed.examples import Examples, FederatedData
+from progfed.federate import Progress, Round, federate, turns
+from progfed.flops import phase_cost
+from progfed.protocol import Cost, schema_hash
+from progfed.recipe import Recipe
+from progfed.records import Log, Record, RunDirectory, opened
+from progfed.schedule import Phase
+
+CHECKPOINT_SHARE = 50  # a checkpoint is due when 50 times the last one's cost has passed: at most 2 % of the time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A model, data, and a recipe; `run` names the variant, `baseline` the run it is compared with.
+
+    `model` and `data` are values or functions that make them; a function for data is given the folder of data sets.
+    `clients` and `examples` declare the population, so that costs can be planned without the data.
+    """
+
+    name: str
+    run: str = "run"
+    model: Progressive | Callable[[], Progressive]
+    data: FederatedData | Callable[[Path], FederatedData]
+    recipe: Recipe
+    metric: Metric = accuracy
+    evaluate_every: int = 1
+    baseline: str = ""
+    clients: int = 0
+    examples: int = 0
+
+    def make_model(self) -> Progressive:
+        return self.model if isinstance(self.model, Progressive) else self.model()
+
+    def make_data(self, root: Path) -> FederatedData:
+        return self.data if isinstance(self.data, FederatedData) else self.data(root)
+
+
+def describe(value: Any) -> Any:
+    """A value as plain JSON: what an experiment is, in a form that can be stored, compared and hashed."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return [describe(item) for item in value]
+    if isinstance(value, Progressive):
+        return {"model": value.name, "schema": schema_hash(phase_cost(value, Phase(value.stages, 1)).down).hex()}
+    if isinstance(value, FederatedData):
+        sizes = hashlib.sha256(str(list(value.sizes)).encode()).hexdigest()[:16]
+        return {"data": value.name, "clients": value.clients, "sizes": sizes}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"type": type(value).__name__} | {f.name: describe(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, functools.partial):
+        return {"call": describe(value.func), "args": describe(value.args)} | {
+            name: describe(argument) for name, argument in sorted(value.keywords.items())
+        }
+    return f"{getattr(value, '__module__', '?')}:{getattr(value, '__qualname__', repr(value))}"
+
+
+def identity(experiment: Experiment) -> str:
+    """16 hexadecimal digits that name the experiment in every message and checkpoint."""
+    return hashlib.sha256(json.dumps(describe(experiment), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def run(experiment: Experiment, out: Path | str, *, data: Path | str = "data", workers: int = 1) -> Record:
+    """Train to the end, continuing what `out` holds of it, and return the summary."""
+    for _ in train(experiment, Path(out), data=Path(data), workers=workers):
+        pass
+    summary = RunDirectory(Path(out)).read("summary.json")
+    assert summary is not None
+    return summary
+
+
+def train(
+    experiment: Experiment, out: Path, *, data: Path, workers: int = 1, checkpoint_every: int | None = None
+) -> Iterator[Record]:
+    """Train, yielding the record of each round once it is on disk; a run that is complete yields nothing.
+
+    A consumer that stops early (closes the generator) leaves a checkpoint of the last round behind. Checkpoints are
+    made every `checkpoint_every` rounds, by default as often as costs at most 2 % of the time.
+    """
+    with opened(out) as directory, one_thread():
+        directory.claim(describe(experiment))
+        if directory.read("summary.json") is not None:
+            return
+        model, population = experiment.make_model(), experiment.make_data(data)
+        start = resume(directory, identity(experiment))
+        test = population.test_examples()
+        with (
+            directory.log() as log,
+            LocalEngine(model, population, experiment.recipe, run=identity(experiment), workers=workers) as engine,
+        ):
+            rounds = federate(model, population.sizes, experiment.recipe, engine, run=identity(experiment), start=start)
+            saver = Saver(directory, log, identity(experiment), checkpoint_every)
+            yield from recorded(rounds, experiment, model, test, saver)
+        finish(directory, experiment, model)
+
+
+def recorded(
+    rounds: Iterator[Round], experiment: Experiment, model: Progressive, test: Examples, saver: Saver
+) -> Iterator[Record]:
+    """Evaluate, record and save each round."""
+    last = {turn.number for turn in turns(experiment.recipe.schedule) if turn.offset == turn.phase.rounds - 1}
+    modules: dict[Phase, torch.nn.Module] = {}
+    try:
+        for done in rounds:
+            metric = None
+            if done.number % experiment.evaluate_every == 0 or done.number in last:
+                if done.phase not in modules:
+                    modules = {done.phase: fast_layout(model.phase_module(done.phase))}
+                load(modules[done.phase], done.progress.params)
+                metric = evaluate(modules[done.phase], test, experiment.metric)
+            record = record_of(done, metric)
+            saver.add(done, record)
+            yield record
+    finally:
+        saver.close()
+
+
+def record_of(done: Round, metric: float | None) -> Record:
+    """A line of `rounds.jsonl`."""
+    return {
+        "round": done.number,
+        "stage": done.phase.stage,
+        "warmup": done.phase.warmup,
+        "metric": metric,
+        "loss": done.loss,
+        "lr": done.lr,
+        "clients": done.clients,
+        "rejected": done.rejected,
+        **asdict(done.cost),
+        "total": asdict(done.progress.cost),
+    }
+
+
+class Saver:
+    """Writes a line per round, and a checkpoint whenever one is due."""
+
+    def __init__(self, directory: RunDirectory, log: Log, experiment: str, every: int | None) -> None:
+        self._directory, self._log, self._experiment, self._every = directory, log, experiment, every
+        self._unsaved: Progress | None = None
+        self._cost, self._last = 0.0, time.perf_counter()
+
+    def add(self, done: Round, record: Record) -> None:
+        self._log.append(record)
+        self._unsaved = done.progress
+        if self._every:
+            due = done.number % self._every == 0
+        else:
+            due = time.perf_counter() - self._last >= CHECKPOINT_SHARE * self._cost
+        if due:
+            self.close()
+
+    def close(self) -> None:
+        """Save the last round, if it is not saved yet."""
+        if self._unsaved is None:
+            return
+        began = time.perf_counter()
+        self._log.sync()
+        checkpoint.save(self._directory.checkpoints, to_checkpoint(self._unsaved, self._experiment))
+        self._unsaved = None
+        self._last = time.perf_counter()
+        self._cost = self._last - began
+
+
+def to_checkpoint(progress: Progress, experiment: str) -> Checkpoint:
+    """Progress as files; the server's slots become name prefixes."""
+    server = {f"{slot}/{name}": value for slot, tensors in progress.state.items() for name, value in tensors.items()}
+    state = {
+        "experiment": experiment,
+        "cost": asdict(progress.cost),
+        "slots": sorted(progress.state),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    return Checkpoint(progress.round, {"model": progress.params, "server": server}, state)
+
+
+def resume(directory: RunDirectory, experiment: str) -> Progress | None:
+    """Where to go on: the newest valid checkpoint, with the records cut back to it."""
+    found = checkpoint.load(directory.checkpoints)
+    directory.cut(found.round if found else 0)
+    if found is None:
+        return None
+    for key, now in (("experiment", experiment), ("torch", torch.__version__), ("threads", torch.get_num_threads())):
+        if found.state[key] != now:
+            raise StorageError(
+                f"{directory.path} was begun with {key} {found.state[key]}, now it is {now}: the numbers would differ; "
+                "continue in the same set-up, or start over with --fresh"
+            )
+    state: dict[str, dict[str, torch.Tensor]] = {slot: {} for slot in found.state["slots"]}
+    for key, value in found.tensors["server"].items():
+        slot, name = key.split("/", 1)
+        state[slot][name] = value
+    return Progress(found.round, found.tensors["model"], state, Cost(**found.state["cost"]))
+
+
+def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) -> None:
+    """Write the model and, last, the summary that marks the run as complete."""
+    found = checkpoint.load(directory.checkpoints)
+    assert found is not None
+    final = checkpoint.to_bytes(found.tensors["model"])
+    checkpoint.replace_file(directory.path / "model.safetensors", final)
+    records = directory.records()
+    metrics = [record["metric"] for record in records if record["metric"] is not None]
+    directory.write(
+        "summary.json",
+        {
+            "experiment": experiment.name,
+            "run": experiment.run,
+            "baseline": experiment.baseline,
+            "seed": experiment.recipe.seed,
+            "rounds": len(records),
+            "metric": metrics[-1],
+            "best_metric": max(metrics),
+            "cost": found.state["cost"],
+            "parameters": sum(value.numel() for value in found.tensors["model"].values()),
+            "model_sha256": hashlib.sha256(final).hexdigest(),
+        },
+    )

@@ -1,0 +1,174 @@
+"""What crosses between the server and the clients: tasks out, updates back, both as real bytes in a checked envelope.
+
+A message is a fixed header and a body made by a codec. Names and shapes do not travel: both sides know the schema of a
+phase, and the header proves it with a hash. Everything is checked before anything is decoded, so a bad message costs
+nothing but its rejection, and memory is bounded by what the schema allows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from progfed.codec import Codec, Schema, numel, schema_of
+from progfed.errors import MessageError
+from progfed.schedule import Phase
+from progfed.tensors import Tensors, finite
+
+VERSION = 1
+DOWN, UP = 0, 1
+
+_MAGIC = b"PGFD"
+# magic, version, kind, stage, round, client, examples, loss, run, schema, codec, raw length, body length
+_HEADER = struct.Struct("<4sHHIIQQd8s16s8sQQ")
+_DIGEST = 32
+OVERHEAD = _HEADER.size + _DIGEST
+"""Bytes that the envelope adds to the body of every message."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Who sends what for which round; `client`, `examples` and `loss` are an update's."""
+
+    kind: int
+    run: str
+    round: int
+    stage: int
+    client: int = 0
+    examples: int = 0
+    loss: float = 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client's work in one round. `message` is the same object for every client of a round."""
+
+    client: int
+    round: int
+    phase: Phase
+    lr: float
+    message: bytes
+
+
+@dataclass(frozen=True)
+class Update:
+    """A client's reply: the message that crossed. Whether it is any good is the server's to judge."""
+
+    client: int
+    message: bytes
+
+
+class Engine(Protocol):
+    """Where clients run: tasks in, updates out, in any order, each as soon as it is there; a lost client gives none."""
+
+    def __call__(self, tasks: Sequence[Task]) -> Iterable[Update]: ...
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a round, or a run, has cost. `paper_bytes` is the published accounting (docs/costs.md), others measured."""
+
+    down_bytes: int = 0
+    up_bytes: int = 0
+    paper_bytes: int = 0
+    flops: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.down_bytes + other.down_bytes,
+            self.up_bytes + other.up_bytes,
+            self.paper_bytes + other.paper_bytes,
+            self.flops + other.flops,
+            self.seconds + other.seconds,
+        )
+
+
+def message_size(codec: Codec, schema: Schema) -> int:
+    """The length of a message with these tensors, envelope included; a bound where the codec is not exact."""
+    return OVERHEAD + codec.size(schema)
+
+
+def seal(envelope: Envelope, tensors: Mapping[str, Tensor], codec: Codec, key: int) -> bytes:
+    """The message: header, digest of header and body, body."""
+    body = codec.encode(tensors, key)
+    header = _header(envelope, schema_of(tensors), codec, len(body))
+    return b"".join((header, _digest(header, body), body))
+
+
+def unseal(data: bytes, expected: Envelope, schema: Schema, codec: Codec) -> tuple[Envelope, Tensors]:
+    """Check a message against what is expected here and now, then decode it.
+
+    `expected.examples` is the largest number of examples that this sender may claim (0: it sends none).
+    Raises `MessageError` with the reason: the first of version, run, round, stage, schema, codec, length, digest, …
+    """
+    found, body = _checked(data, expected, schema, codec)
+    if expected.examples and not 1 <= found.examples <= expected.examples:
+        raise MessageError("examples", f"{found.examples} claimed, 1 to {expected.examples} possible")
+    if not math.isfinite(found.loss):
+        raise MessageError("not finite", f"the loss of client {found.client} is {found.loss}")
+    tensors = codec.decode(body, schema)
+    if not finite(tensors):
+        raise MessageError("not finite", f"the tensors of client {found.client} hold NaN or infinite numbers")
+    return found, tensors
+
+
+def schema_hash(schema: Schema) -> bytes:
+    """16 bytes that name a schema."""
+    listed = json.dumps([[name, list(shape)] for name, shape in schema.items()])
+    return hashlib.sha256(listed.encode()).digest()[:16]
+
+
+def _header(envelope: Envelope, schema: Schema, codec: Codec, body: int) -> bytes:
+    return _HEADER.pack(
+        _MAGIC,
+        VERSION,
+        envelope.kind,
+        envelope.stage,
+        envelope.round,
+        envelope.client,
+        envelope.examples,
+        envelope.loss,
+        bytes.fromhex(envelope.run),
+        schema_hash(schema),
+        hashlib.sha256(codec.name.encode()).digest()[:8],
+        4 * numel(schema),
+        body,
+    )
+
+
+def _digest(header: bytes | memoryview, body: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256(header)
+    digest.update(body)
+    return digest.digest()
+
+
+def _checked(data: bytes, expected: Envelope, schema: Schema, codec: Codec) -> tuple[Envelope, memoryview]:
+    view = memoryview(data)
+    if len(view) < OVERHEAD:
+        raise MessageError("length", f"{len(view)} bytes cannot hold an envelope of {OVERHEAD}")
+    fields = _HEADER.unpack_from(view)
+    wanted = _HEADER.unpack(_header(expected, schema, codec, 0))
+    names = ("magic", "version", "kind", "stage", "round", "client", "", "", "run", "schema", "codec", "raw length", "")
+    for name, found, want in zip(names, fields, wanted, strict=True):
+        if name and found != want:
+            raise MessageError(name, f"{_show(found)} instead of {_show(want)}")
+    header, digest, body = view[: _HEADER.size], view[_HEADER.size : OVERHEAD], view[OVERHEAD:]
+    limit = codec.size(schema)
+    if fields[-1] != len(body) or len(body) > limit or (codec.exact and len(body) != limit):
+        raise MessageError("length", f"a body of {len(body)} bytes, declared {fields[-1]}, where {limit} are expected")
+    if _digest(header, body) != digest:
+        raise MessageError("digest", "the content does not match its digest: it was damaged or altered")
+    found = Envelope(fields[2], expected.run, fields[4], fields[3], fields[5], fields[6], fields[7])
+    return found, body
+
+
+def _show(value: object) -> object:
+    return value.hex() if isinstance(value, bytes) else value

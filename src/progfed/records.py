@@ -1,0 +1,156 @@
+"""The run directory: what a run leaves on disk, line by line, and how it is read again.
+
+`experiment.json` says what was asked, `rounds.jsonl` has one line per round, `checkpoint/` what a resumed run needs,
+`model.safetensors` and `summary.json` the result.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from progfed.checkpoint import replace_file
+from progfed.errors import StorageError
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def rounds(self) -> Path:
+        return self.path / "rounds.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoint"
+
+    def claim(self, description: Record) -> None:
+        """Make the directory this experiment's, or refuse it if it is another's."""
+        described = self.path / "experiment.json"
+        if described.exists():
+            refuse_other(read_json(described), description, self.path)
+        elif any(entry.name != ".lock" for entry in self.path.iterdir()):
+            raise StorageError(
+                f"{self.path} holds other files and no experiment.json: give --out an empty or new folder"
+            )
+        else:
+            self.write("experiment.json", description)
+
+    def write(self, name: str, value: Record) -> None:
+        """Write a JSON file, whole or not at all."""
+        replace_file(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
+
+    def read(self, name: str) -> Record | None:
+        """A JSON file of the run, if it is there."""
+        path = self.path / name
+        return read_json(path) if path.exists() else None
+
+    def records(self) -> list[Record]:
+        """One record per round; a last line that a crash cut short is left out."""
+        if not self.rounds.exists():
+            return []
+        lines = self.rounds.read_bytes().split(b"\n")[:-1]
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise StorageError(f"{self.rounds} is damaged ({error}): start over with --fresh") from error
+
+    def cut(self, committed: int) -> None:
+        """Drop the lines after the committed round: they will be written again."""
+        if not self.rounds.exists():
+            if committed:
+                raise StorageError(
+                    f"{self.rounds} is missing, but round {committed} was committed: start over with --fresh"
+                )
+            return
+        with open(self.rounds, "rb+") as file:
+            for _ in range(committed):
+                if not file.readline().endswith(b"\n"):
+                    raise StorageError(f"{self.rounds} has fewer than the {committed} committed rounds: use --fresh")
+            file.truncate()
+            os.fsync(file.fileno())
+
+    @contextmanager
+    def log(self) -> Iterator[Log]:
+        """The open `rounds.jsonl`, for appending."""
+        with open(self.rounds, "ab") as file:
+            yield Log(file)
+
+
+class Log:
+    """Appends records, one line each, flushed."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def append(self, record: Record) -> None:
+        self._file.write(json.dumps(record).encode() + b"\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until the disk has every line: a checkpoint of a round is only committed after its line."""
+        os.fsync(self._file.fileno())
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[RunDirectory]:
+    """A run directory that is made if need be, can be written, and is nobody else's while it is open."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = open(path / ".lock", "wb")  # noqa: SIM115 held for as long as the directory is open
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error.strerror}): choose another folder with --out") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StorageError(f"another process is running in {path}: wait for it, or choose another --out") from error
+        yield RunDirectory(path)
+
+
+def read_json(path: Path) -> Record:
+    """A JSON object from a file, or a clear error."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{path} cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise StorageError(f"{path} does not hold a JSON object")
+    return value
+
+
+def refuse_other(found: Record, wanted: Record, path: Path) -> None:
+    """Refuse a directory whose experiment differs, naming what differs."""
+    before, now = flatten(found), flatten(wanted)
+    different = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    if different:
+        shown = ", ".join(f"{key} {before.get(key)!r} there, {now.get(key)!r} now" for key in different[:3])
+        more = f", and {len(different) - 3} more" if len(different) > 3 else ""
+        raise StorageError(
+            f"{path} holds another experiment: {shown}{more}; choose another --out, or --fresh to move it aside"
+        )
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dicts and lists as one level of dotted keys."""
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = ((str(index), item) for index, item in enumerate(value))  # type: ignore[assignment]
+    else:
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, item in items:
+        flat |= flatten(item, f"{prefix}.{key}" if prefix else key)
+    return flat
