@@ -106,6 +106,10 @@ class Progressive:
     def parts(self, phase: Phase) -> tuple[str, ...]:
         """The parts of the sub-model that a phase uses, in order."""
         self._check(phase.stage)
+        if self.keep_head and len(phase.used_heads) > 1:
+            raise UsageError(
+                f"{self.name} keeps one head at every stage: a schedule with several heads needs temporary ones"
+            )
         heads = dict.fromkeys(self.head(self._check(stage)) for stage in phase.used_heads)
         return (*(f"E{block}" for block in range(1, phase.stage + 1)), *heads)
 

@@ -34,7 +34,7 @@ class PhaseCost:
 
 def phase_cost(model: Progressive, phase: Phase) -> PhaseCost:
     """The cost of one example and one client in a phase."""
-    module = model.phase_module(phase)
+    module = _shapes(model, phase)
     tensors, trained = state(module), model.trained(phase)
     sizes = {name: parameter.numel() for name, parameter in module.named_parameters()}
     return PhaseCost(
@@ -50,13 +50,19 @@ def phase_cost(model: Progressive, phase: Phase) -> PhaseCost:
 def per_example(model: Progressive, phase: Phase) -> int:
     """FLOPs of one training step, forward and backward of what is really trained, on one example.
 
-    Runs on the `meta` device: shapes only, so a 3D U-Net costs no more to count than a small ConvNet.
+    Only shapes are computed with, so a 3D U-Net costs no more to count than a small ConvNet.
     """
-    module = model.phase_module(phase).train().to("meta")
+    module = _shapes(model, phase).train()
     inputs = tree_map(_widen, model.example)
     with FlopCounterMode(display=False) as counter:
         _total(module(inputs)).backward()  # type: ignore[no-untyped-call]
     return int(counter.get_total_flops()) // _BATCH
+
+
+def _shapes(model: Progressive, phase: Phase) -> torch.nn.Module:
+    """The module of a phase on the `meta` device, made there if its makers allow it: no memory, no initialisation."""
+    with torch.device("meta"):
+        return model.phase_module(phase).to("meta")
 
 
 def _widen(leaf: Tensor) -> Tensor:

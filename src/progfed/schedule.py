@@ -81,14 +81,8 @@ def progressive(rounds: int, *, stages: int, lengths: Sequence[int] | None = Non
     >>> [(p.stage, p.rounds) for p in progressive(12, stages=3)]
     [(1, 2), (2, 2), (3, 8)]
     """
-    if warmup < 0:
-        raise UsageError(f"warm-up rounds cannot be negative: {warmup}")
-    phases: list[Phase] = []
-    for stage, length in enumerate(_lengths(rounds, stages, lengths), start=1):
-        if warmup and stage > 1:
-            phases.append(Phase(stage, warmup, trains=(stage,), warmup=True))
-        phases.append(Phase(stage, length))
-    return tuple(phases)
+    stage_rounds = enumerate(_lengths(rounds, stages, lengths), start=1)
+    return with_warmup(tuple(Phase(stage, length) for stage, length in stage_rounds), warmup)
 
 
 def layerwise(rounds: int, *, stages: int) -> Schedule:
@@ -149,3 +143,15 @@ def rescale(schedule: Schedule, rounds: int) -> Schedule:
             scaled.append(replace(phase, rounds=border - end))
         end = max(end, border)
     return tuple(scaled)
+
+
+def with_warmup(schedule: Schedule, rounds: int) -> Schedule:
+    """The same schedule with this many warm-up rounds before each stage after the first; 0 takes them out."""
+    if rounds < 0:
+        raise UsageError(f"warm-up rounds cannot be negative: {rounds}")
+    phases: list[Phase] = []
+    for phase in (phase for phase in schedule if not phase.warmup):
+        if rounds and phases and phase.stage > phases[-1].stage:
+            phases.append(Phase(phase.stage, rounds, trains=(phase.stage,), warmup=True))
+        phases.append(phase)
+    return tuple(phases)

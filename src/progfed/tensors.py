@@ -50,20 +50,23 @@ def mean(weighted: Iterable[tuple[float, Mapping[str, Tensor]]]) -> Tensors:
     """The weighted mean per name, over the entries that contain the name.
 
     Entries are consumed one at a time in the order given, so memory does not grow with their number and
-    the order of the floating-point sum is the caller's.
+    the order of the floating-point sum is the caller's. Weights count relative to the first, so that the mean
+    of one entry is that entry to the bit.
 
     >>> mean([(1, {"w": torch.tensor([2.0])}), (3, {"w": torch.tensor([6.0])})])
     {'w': tensor([5.])}
     """
     total: Tensors = {}
+    first: dict[str, float] = {}
     weights: dict[str, float] = {}
     for weight, tensors in weighted:
         for name, value in tensors.items():
             if name in total:
-                total[name].add_(value, alpha=weight)
+                relative = weight / first[name]
+                total[name].add_(value, alpha=relative)
+                weights[name] += relative
             else:
-                total[name] = value * weight
-            weights[name] = weights.get(name, 0.0) + weight
+                total[name], first[name], weights[name] = value.clone(), weight, 1.0
     return {name: value.div_(weights[name]) for name, value in total.items()}
 
 

@@ -1,1 +1,49 @@
-"""."""
+"""The commands; the only place that prints or parses arguments.
+
+Exit codes: 0 done; 1 unexpected error; 2 wrong option, experiment or model; 3 data missing or damaged; 4 training
+cannot go on; 5 run directory not usable; 130 interrupted, continue with the same command.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from progfed import __version__
+from progfed.cli import data, plan, report, run
+from progfed.errors import ProgfedError
+
+app = typer.Typer(
+    name="progfed",
+    help="Progressive federated learning: the same accuracy for fewer bytes and fewer FLOPs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(run.demo)
+app.command(name="list")(plan.list_experiments)
+app.command()(plan.plan)
+app.command()(run.run)
+app.command()(report.report)
+app.add_typer(data.app, name="data")
+
+
+@app.callback(invoke_without_command=True)
+def version(show: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    """Progressive federated learning: the same accuracy for fewer bytes and fewer FLOPs."""
+    if show:
+        print(f"progfed {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on standard error and an exit code, never a traceback."""
+    try:
+        app()
+    except ProgfedError as error:
+        print(f"progfed: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,5 +1,27 @@
 """Codecs: how named tensors become the bytes of a message, and back."""
 
 from progfed.codec.base import Codec, Float, Schema, numel, schema_of
+from progfed.codec.chain import Chain
+from progfed.codec.feedback import feedback
+from progfed.codec.half import Half
+from progfed.codec.names import NAMES, codec
+from progfed.codec.quantize import Quantize
+from progfed.codec.rotate import Rotate
+from progfed.codec.sparsify import Sparsify, Top
 
-__all__ = ["Codec", "Float", "Schema", "numel", "schema_of"]
+__all__ = [
+    "NAMES",
+    "Chain",
+    "Codec",
+    "Float",
+    "Half",
+    "Quantize",
+    "Rotate",
+    "Schema",
+    "Sparsify",
+    "Top",
+    "codec",
+    "feedback",
+    "numel",
+    "schema_of",
+]

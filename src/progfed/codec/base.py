@@ -77,4 +77,7 @@ class Float:
             raise MessageError("length", f"{len(data)} bytes instead of {self.size(schema)}")
         flat = torch.from_numpy(np.frombuffer(data, dtype="<f4").copy())
         sizes = [int(np.prod(shape, dtype=np.int64)) for shape in schema.values()]
-        return {name: piece.view(shape) for (name, shape), piece in zip(schema.items(), flat.split(sizes), strict=True)}
+        return {
+            name: piece.view(shape)
+            for (name, shape), piece in zip(schema.items(), torch.split(flat, sizes), strict=True)
+        }

@@ -1,1 +1,51 @@
-"""."""
+"""The experiments by name: one module each, with `RUNS`; a user's own Python file works the same way."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+from progfed.errors import ProgfedError, UsageError
+from progfed.experiment import Experiment
+
+NAMES = ("demo", "federated")
+
+
+def load(name: str) -> tuple[Experiment, ...]:
+    """The runs of an experiment of this package, or of a Python file that defines `RUNS` or `EXPERIMENT`."""
+    if name.endswith(".py"):
+        return _from_file(Path(name))
+    if name not in NAMES:
+        raise UsageError(f"there is no experiment {name!r}: it is one of {', '.join(NAMES)}, or a Python file")
+    runs: tuple[Experiment, ...] = importlib.import_module(f"progfed.experiments.{name}").RUNS
+    return runs
+
+
+def select(name: str, wanted: list[str]) -> tuple[Experiment, ...]:
+    """The runs with these names; all of them where none is named."""
+    runs = {experiment.run: experiment for experiment in load(name)}
+    for run in wanted:
+        if run not in runs:
+            raise UsageError(f"experiment {name!r} has no run {run!r}: it has {', '.join(runs)}")
+    return tuple(runs[run] for run in wanted or runs)
+
+
+def _from_file(path: Path) -> tuple[Experiment, ...]:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    loader = SourceFileLoader(path.stem, str(path))
+    module = ModuleType(path.stem)
+    module.__file__ = str(path)
+    try:
+        loader.exec_module(module)
+    except ProgfedError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    runs = getattr(module, "RUNS", None) or getattr(module, "EXPERIMENT", None)
+    runs = (runs,) if isinstance(runs, Experiment) else tuple(runs or ())
+    if not runs or not all(isinstance(run, Experiment) for run in runs):
+        raise UsageError(f"{path} must define EXPERIMENT = progfed.Experiment(…), or RUNS = (…, …)")
+    return runs

@@ -9,7 +9,7 @@ from progfed.blocks import Progressive, pooled_head
 
 
 def convnet_mnist(classes: int = 62) -> Progressive:
-    """Two convolutions and two fully connected layers on 1x28x28 images; S = 3: Conv1, Conv2, FC1, and FC2 as the head."""
+    """Two convolutions and two fully connected layers on 1x28x28 images; S = 3, the second FC layer is the head."""
     return Progressive(
         blocks=(
             lambda: nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU()),

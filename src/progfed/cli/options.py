@@ -1,0 +1,41 @@
+"""The options that several commands share, and the runs they choose."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from progfed import experiments
+from progfed.experiment import Experiment
+from progfed.settings import override, scaled
+
+Name = Annotated[str, typer.Argument(help="An experiment (see `progfed list`), or a Python file of your own.")]
+Runs = Annotated[list[str] | None, typer.Option("--run", help="Only this run; may be repeated. Default: all runs.")]
+Rounds = Annotated[int | None, typer.Option(help="Scale to this many rounds; stages and warm-up in proportion.")]
+Warmup = Annotated[int | None, typer.Option(help="Warm-up rounds after each growth, instead of the experiment's.")]
+Seed = Annotated[int | None, typer.Option(help="The seed of everything random in the run.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: key=value; may be repeated.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Data = Annotated[Path, typer.Option("--data", help="The folder with the data sets.")]
+Workers = Annotated[int, typer.Option(help="Processes that train clients; the results do not depend on it.", min=1)]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Move an earlier run in the folder aside and start over.")]
+
+DATA = Path(os.environ.get("PROGFED_DATA", "data"))
+WORKERS = os.cpu_count() or 1
+
+
+def chosen(
+    name: str, runs: list[str], rounds: int | None, warmup: int | None, seed: int | None, settings: list[str] | None
+) -> list[Experiment]:
+    """The runs that a command line asks for, with its changes applied."""
+    found = []
+    for experiment in experiments.select(name, runs):
+        # warm-up is part of the progressive runs only: a baseline never grows
+        experiment = scaled(experiment, rounds=rounds, warmup=warmup, seed=seed)
+        for setting in settings or []:
+            experiment = override(experiment, setting)
+        found.append(experiment)
+    return found

@@ -1,0 +1,79 @@
+"""`progfed list` and `progfed plan`: what there is, and what it will cost."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from progfed import experiments
+from progfed.cli.options import Json, Name, Rounds, Runs, Seed, Settings, Warmup, chosen
+from progfed.cli.show import amount, percent
+from progfed.plan import Plan, plans
+from progfed.schedule import length
+
+
+def list_experiments(as_json: Json = False) -> None:
+    """List the experiments and their runs."""
+    rows = [
+        {
+            "experiment": name,
+            "run": run.run,
+            "rounds": length(run.recipe.schedule),
+            "stages": run.recipe.schedule[-1].stage,
+            "baseline": run.baseline,
+        }
+        for name in experiments.NAMES
+        for run in experiments.load(name)
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table("experiment", "run", "rounds", "stages", "compared with", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    Console().print(table)
+
+
+def plan(
+    name: Name,
+    runs: Runs = None,
+    rounds: Rounds = None,
+    warmup: Warmup = None,
+    seed: Seed = None,
+    settings: Settings = None,
+    as_json: Json = False,
+    width: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Predict parameters, messages and FLOPs of each stage, without training anything."""
+    family = chosen(name, [], rounds, warmup, seed, settings)
+    wanted = {run.run for run in experiments.select(name, runs or [])}
+    found = plans([run for run in family if run.run in wanted], family)
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    console = Console(width=width)
+    for planned in found:
+        console.print(_table(planned))
+
+
+def _table(planned: Plan) -> Table:
+    bound = "" if planned["exact"] else " (bytes are a bound that always holds)"
+    table = Table(title=f"{planned['experiment']} / {planned['run']}{bound}", title_justify="left", box=None)
+    for heading in ("stage", "rounds", "warm-up", "parameters", "down", "up", "FLOPs"):
+        table.add_column(heading, justify="right")
+    for row in planned["stages"]:
+        counts = (str(row["stage"]), str(row["rounds"]), str(row["warmup_rounds"]), f"{row['parameters']:,}")
+        table.add_row(*counts, *_costs(row))
+    total, relative = planned["total"], planned["relative"]
+    table.add_row("total", str(total["rounds"]), "", "", *_costs(total), style="bold")
+    table.add_row("", "", "", "of baseline:", percent(relative["bytes"]), "", percent(relative["flops"]))
+    table.add_row("", "", "", "paper's count:", percent(relative["paper_bytes"]), "", "")
+    return table
+
+
+def _costs(row: Plan) -> tuple[str, str, str]:
+    return amount(row["down_bytes"], "B"), amount(row["up_bytes"], "B"), amount(row["flops"], "FLOP")

@@ -1,0 +1,189 @@
+"""`progfed run` and `progfed demo`: training, with progress for people and JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from progfed.cli.options import (
+    DATA,
+    WORKERS,
+    Data,
+    Fresh,
+    Json,
+    Name,
+    Rounds,
+    Runs,
+    Seed,
+    Settings,
+    Warmup,
+    Workers,
+    chosen,
+)
+from progfed.cli.report import show_tables
+from progfed.cli.show import amount
+from progfed.errors import StorageError
+from progfed.experiment import Experiment, train
+from progfed.records import Record, RunDirectory
+from progfed.report import write_report
+
+Out = Annotated[Path | None, typer.Option(help="Where the run goes: one run's folder, or the parent of several.")]
+
+
+def run(
+    name: Name,
+    runs: Runs = None,
+    rounds: Rounds = None,
+    warmup: Warmup = None,
+    seed: Seed = None,
+    settings: Settings = None,
+    data: Data = DATA,
+    out: Out = None,
+    workers: Workers = WORKERS,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Train; a folder that holds an unfinished run of the same experiment is continued."""
+    experiments = chosen(name, runs or [], rounds, warmup, seed, settings)
+    folders = _folders(experiments, out, single=bool(runs) and len(experiments) == 1)
+    summaries = [
+        _train(experiment, folder, data=data, workers=workers, fresh=fresh)
+        for experiment, folder in zip(experiments, folders, strict=True)
+    ]
+    if as_json:
+        print(json.dumps(summaries, indent=2))
+        return
+    for folder, summary in zip(folders, summaries, strict=True):
+        cost = summary["cost"]
+        print(
+            f"{summary['run']}: {summary['metric']:.2f} % after {summary['rounds']} rounds, "
+            f"{amount(cost['down_bytes'], 'B')} down, {amount(cost['up_bytes'], 'B')} up, "
+            f"{amount(cost['flops'], 'FLOP')}, in {folder}"
+        )
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the runs and the report go.")] = Path("runs/demo"),
+    rounds: Rounds = None,
+    seed: Seed = None,
+    workers: Workers = WORKERS,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Train end-to-end and progressively on the embedded images, side by side, and write a report."""
+    experiments = chosen("demo", [], rounds, None, seed, None)
+    summaries = [
+        _train(experiment, folder, data=DATA, workers=workers, fresh=fresh)
+        for experiment, folder in zip(experiments, _folders(experiments, out, single=False), strict=True)
+    ]
+    written = write_report([out], out / "report")
+    page = next(path for path in written if path.name == "report.html")
+    if as_json:
+        print(json.dumps({"runs": summaries, "report": str(page)}, indent=2))
+        return
+    show_tables([out])
+    print(f"report: {page}")
+
+
+def _folders(experiments: list[Experiment], out: Path | None, *, single: bool) -> list[Path]:
+    if single and out is not None:
+        return [out]
+    return [
+        (out or Path("runs") / experiment.name) / f"{experiment.run}-seed{experiment.recipe.seed}"
+        for experiment in experiments
+    ]
+
+
+def _train(experiment: Experiment, folder: Path, *, data: Path, workers: int, fresh: bool) -> Record:
+    if fresh and folder.exists():
+        _move_aside(folder)
+    total = sum(phase.rounds for phase in experiment.recipe.schedule)
+    with _stopping() as stop, _progress(experiment, folder, total) as shown:
+        for record in train(experiment, folder, data=data, workers=workers):
+            shown(record)
+            if stop and record["round"] < total:
+                break
+    summary = RunDirectory(folder).read("summary.json")
+    if summary is None:
+        print(f"progfed: stopped and saved in {folder}: the same command continues", file=sys.stderr)
+        raise typer.Exit(130)
+    return summary
+
+
+def _move_aside(folder: Path) -> None:
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.old{number}")).exists():
+        number += 1
+    try:
+        folder.rename(aside)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be moved aside: {error.strerror}") from error
+
+
+@contextmanager
+def _stopping() -> Iterator[list[int]]:
+    """A list that fills at Ctrl-C or SIGTERM: the round is finished and saved; a second Ctrl-C stops at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        print("progfed: finishing the round; once more to stop at once", file=sys.stderr)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress(experiment: Experiment, folder: Path, total: int) -> Iterator[Any]:
+    """A bar with the time left on a terminal, a plain line per round otherwise; both on standard error."""
+    title = f"{experiment.name}/{experiment.run}"
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda record: print(f"{title} {_line(record, total)}", file=sys.stderr, flush=True)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        done = len(RunDirectory(folder).records())
+        task = bar.add_task(title, total=total, completed=done, note="")
+
+        def show(record: Record) -> None:
+            bar.update(task, completed=record["round"])
+            if record["metric"] is not None:
+                bar.update(task, note=_note(record))
+
+        yield show
+
+
+def _line(record: Record, total: int) -> str:
+    return f"round {record['round']}/{total}  {_note(record)}"
+
+
+def _note(record: Record) -> str:
+    total = record["total"]
+    metric = f"{record['metric']:6.2f} %" if record["metric"] is not None else " " * 8
+    warmup = " warm-up" if record["warmup"] else ""
+    sent = amount(total["down_bytes"] + total["up_bytes"], "B")
+    return f"stage {record['stage']}{warmup}  loss {record['loss']:.4f}  {metric}  {sent}"

@@ -1,0 +1,49 @@
+"""Codecs by name: what an experiment stores and a message carries."""
+
+from __future__ import annotations
+
+import re
+
+from progfed.codec.base import Codec, Float
+from progfed.codec.chain import Chain
+from progfed.codec.half import Half
+from progfed.codec.quantize import Quantize
+from progfed.codec.rotate import Rotate
+from progfed.codec.sparsify import Sparsify, Top
+from progfed.codec.step import Step
+from progfed.errors import UsageError
+
+NAMES = """\
+float; fp16, bf16; LQ-8, LQ-4, LQ-2, LQ-1 (quantized, a range per tensor; LQ-4@1024: per 1024 numbers); \
+SP-25, SP-10, any SP-1 to SP-99 (random mask, rescaled); RAND-25 (not rescaled, for error feedback); \
+TOP-10 (largest magnitudes); ROT (random rotation); and chains of these in the order of encoding, \
+such as LQ-8+SP-25 or ROT+LQ-4"""
+
+_STEP = re.compile(r"(?P<kind>LQ|SP|RAND|TOP)-(?P<number>\d{1,2})(?:@(?P<chunk>\d{1,9}))?|(?P<plain>ROT|FP16|BF16)")
+
+
+def codec(name: str) -> Codec:
+    """The codec with this name, in either case.
+
+    >>> codec("lq-8+sp-25").name, codec("LQ-8+SP-25").rate
+    ('LQ-8+SP-25', 0.0625)
+    """
+    if name.lower() == "float":
+        return Float()
+    steps = tuple(_step(part, name) for part in name.upper().split("+"))
+    return steps[0] if len(steps) == 1 else Chain(steps)
+
+
+def _step(part: str, name: str) -> Step:
+    match = _STEP.fullmatch(part)
+    if match is None or (match["chunk"] and match["kind"] != "LQ"):
+        raise UsageError(f"no codec is called {name!r}; there are {NAMES}")
+    if match["plain"]:
+        return Rotate() if part == "ROT" else Half(part.lower())
+    kind, number = match["kind"], int(match["number"])
+    try:
+        if kind == "LQ":
+            return Quantize(number, chunk=int(match["chunk"]) if match["chunk"] else None)
+        return Top(number) if kind == "TOP" else Sparsify(number, rescale=kind == "SP")
+    except UsageError as error:
+        raise UsageError(f"no codec is called {name!r}: {error}; there are {NAMES}") from None

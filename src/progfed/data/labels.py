@@ -1,0 +1,29 @@
+"""How many examples of each label each client has: what a partition looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from progfed.errors import UsageError
+from progfed.examples import FederatedData
+
+
+def label_counts(data: FederatedData, clients: Sequence[int]) -> np.ndarray:
+    """A row per client and a column per class; for label maps the counts are of voxels."""
+    if data.classes is None:
+        raise UsageError(f"{data.name} has overlapping regions, not labels: there is no label distribution to show")
+    rows = [np.bincount(data.client(client).targets.flatten().numpy(), minlength=data.classes) for client in clients]
+    return np.stack(rows)
+
+
+def spread(clients: int, most: int) -> list[int]:
+    """At most this many clients, evenly spaced over the population and with its ends.
+
+    >>> spread(10, 4)
+    [0, 3, 6, 9]
+    """
+    if clients <= most:
+        return list(range(clients))
+    return [round(step * (clients - 1) / max(most - 1, 1)) for step in range(most)]

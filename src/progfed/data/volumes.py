@@ -1,0 +1,132 @@
+"""Medical volumes: reading NIfTI safely, normalising each volume, and giving all of them one size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from progfed import rng
+from progfed.data.integrity import MEGABYTE, damaged, optional, read_file, reading
+from progfed.data.partition import Parts
+from progfed.errors import UsageError
+from progfed.examples import Augment, Examples, FederatedData
+
+Size = tuple[int, int, int]
+_CAP = 512 * MEGABYTE
+
+
+def read_nifti(path: Path, *, needed: str = "put the volume there") -> np.ndarray:
+    """The values of a `.nii` or `.nii.gz` file; decompression is capped and the header must fit the bytes there are."""
+    nibabel = optional("nibabel", "medical")
+    content = read_file(path, cap=_CAP, needed=needed)
+    with reading(path):
+        try:
+            values = _decoded(nibabel, content)
+        except Exception as error:  # a header can be wrong in more ways than nibabel has names for
+            raise ValueError(f"not a NIfTI volume: {error}") from error
+    if not np.isfinite(values).all():
+        raise damaged(path, "holds values that are not finite")
+    return values
+
+
+def _decoded(nibabel: Any, content: bytes) -> np.ndarray:
+    with nibabel.imageglobals.LoggingOutputSuppressor():  # one error is enough
+        image = nibabel.Nifti1Image.from_bytes(content)
+    kind, shape = image.get_data_dtype(), image.shape
+    if kind.kind not in "uif" or len(shape) not in (3, 4) or min(shape) < 1:
+        raise ValueError(f"its values have type {kind} and shape {shape}")
+    if image.dataobj.offset + math.prod(shape) * kind.itemsize > len(content):
+        raise ValueError(f"it is cut short: its header declares {' x '.join(map(str, shape))} values")
+    with np.errstate(all="ignore"):  # a slope that overflows leaves values that are not finite
+        values: np.ndarray = np.asanyarray(image.dataobj)
+    return values
+
+
+def read_labels(path: Path, allowed: Sequence[int], shape: Sequence[int], *, needed: str = "") -> np.ndarray:
+    """A volume of integer labels of this shape, each of them allowed."""
+    values = read_nifti(path, needed=needed)
+    if values.shape != tuple(shape):
+        raise damaged(path, f"has shape {values.shape} where its image has {tuple(shape)}")
+    bad = values[~np.isin(values, allowed)]
+    if len(bad):
+        raise damaged(path, f"has label {bad[0]:g}, which is none of {', '.join(map(str, allowed))}")
+    return values.astype(np.int64)
+
+
+def normalised(volume: np.ndarray) -> np.ndarray:
+    """Mean 0 and deviation 1 over the voxels that are not zero; zeros, the background, stay zero.
+
+    Intensities of magnetic resonance have no unit and differ wildly between scans, so each volume is its own measure.
+    """
+    values = volume.astype(np.float64)
+    inside = values != 0
+    if not inside.any():
+        return np.zeros(volume.shape, np.float32)
+    known = values[inside]
+    deviation = known.std()
+    scaled = np.where(inside, (values - known.mean()) / (deviation if deviation > 0 else 1.0), 0.0)
+    return scaled.astype(np.float32)
+
+
+def centre_of(inside: np.ndarray) -> Size:
+    """The middle of the box around what is true; of the whole volume when nothing is."""
+    if not inside.any():
+        return tuple(length // 2 for length in inside.shape)
+    found = [np.flatnonzero(inside.any(axis=tuple(a for a in range(3) if a != axis))) for axis in range(3)]
+    return tuple(int(places[0] + places[-1] + 1) // 2 for places in found)  # type: ignore[return-value]
+
+
+def fit(volume: np.ndarray, size: Size, centre: Size | None = None) -> np.ndarray:
+    """The last three axes cut, or padded with zeros, to `size` around `centre` (default: the middle)."""
+    for axis, (want, have) in enumerate(zip(size, volume.shape[-3:], strict=True)):
+        start = (have // 2 if centre is None else centre[axis]) - want // 2
+        # A centre near the border must not cost voxels that would fit.
+        start = min(max(start, min(0, have - want)), max(0, have - want))
+        before, after = max(-start, 0), max(start + want - have, 0)
+        at = volume.ndim - 3 + axis
+        pads = [(before, after) if a == at else (0, 0) for a in range(volume.ndim)]
+        volume = np.take(np.pad(volume, pads), np.arange(start + before, start + before + want), axis=at)
+    return volume
+
+
+def hold_out(number: int, fraction: float, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions for training and for test, drawn once by the seed; at least one of each."""
+    if number < 2 or not 0 < fraction < 1:
+        raise UsageError(
+            f"{number} volumes cannot be split with {fraction} for test: at least one is needed on either side"
+        )
+    order = rng.numpy_generator(seed, "hold out").permutation(number)
+    held = min(max(round(number * fraction), 1), number - 1)
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+def federated_volumes(
+    read: Callable[[int], tuple[np.ndarray, np.ndarray]],
+    parts: Parts,
+    test: np.ndarray,
+    *,
+    classes: int | None,
+    augment: Augment | None,
+    name: str,
+) -> FederatedData:
+    """A population whose volumes are read when a client is asked for; `read(i)` makes one input and its target."""
+
+    def examples(positions: Sequence[int]) -> Examples:
+        pairs = [read(int(position)) for position in positions]
+        inputs: Tensor = torch.from_numpy(np.stack([pair[0] for pair in pairs]))
+        return Examples(inputs, torch.from_numpy(np.stack([pair[1] for pair in pairs])))
+
+    return FederatedData(
+        sizes=tuple(len(part) for part in parts),
+        load=lambda index: examples(parts[index].tolist()),
+        test=lambda: examples(test.tolist()),
+        classes=classes,
+        augment=augment,
+        name=name,
+    )

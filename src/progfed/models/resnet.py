@@ -1,0 +1,102 @@
+"""ResNet-18, 34, 50 and 152 for 32x32 images, with GroupNorm in place of BatchNorm (appendix, Architectures).
+
+The stem is a 3x3 convolution without a max-pool.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from progfed.blocks import Make, Progressive, pooled_head
+from progfed.models.pieces import Cuts, Norm, Piece, cut, norm_of
+
+# Every conv*_x is two pieces, its halves; the stem belongs to the first.
+_CUTS: Cuts = {1: (8,), 2: (4, 4), 3: (2, 4, 2), 4: (2, 2, 2, 2), 5: (1, 2, 2, 2, 1), 8: (1,) * 8}
+_WIDTHS = (64, 128, 256, 512)
+
+
+def resnet18(classes: int = 100, *, stages: int = 4, norm: str = "group") -> Progressive:
+    """ResNet-18: 11,220,132 parameters with 100 classes.
+
+    S = 4 is the paper's cut: {stem + conv2_x}, {conv3_x}, {conv4_x}, {conv5_x}. S = 3 joins conv3_x with conv4_x; S = 2
+    joins conv2_x with conv3_x, and conv4_x with conv5_x. S = 8 halves every conv*_x; S = 5 starts with half of conv2_x
+    and then joins each second half with the first half that follows it. Where the number of residual blocks is odd
+    (in deeper ResNets) the first half has one more.
+    """
+    return _resnet((2, 2, 2, 2), classes, stages=stages, norm=norm, name="resnet18")
+
+
+def resnet34(classes: int = 100, *, stages: int = 4, norm: str = "group") -> Progressive:
+    """ResNet-34; cut like `resnet18`."""
+    return _resnet((3, 4, 6, 3), classes, stages=stages, norm=norm, name="resnet34")
+
+
+def resnet50(classes: int = 100, *, stages: int = 4, norm: str = "group") -> Progressive:
+    """ResNet-50, of bottlenecks; cut like `resnet18`."""
+    return _resnet((3, 4, 6, 3), classes, stages=stages, norm=norm, name="resnet50", expansion=4)
+
+
+def resnet152(classes: int = 100, *, stages: int = 4, norm: str = "group") -> Progressive:
+    """ResNet-152, of bottlenecks: 58,341,028 parameters with 100 classes; cut like `resnet18`."""
+    return _resnet((3, 8, 36, 3), classes, stages=stages, norm=norm, name="resnet152", expansion=4)
+
+
+def _resnet(
+    depths: tuple[int, ...], classes: int, *, stages: int, norm: str, name: str, expansion: int = 1
+) -> Progressive:
+    chosen = norm_of(norm)
+    pieces: list[Piece] = []
+    inputs = 64
+    for index, (width, depth) in enumerate(zip(_WIDTHS, depths, strict=True)):
+        for half, count in enumerate(((depth + 1) // 2, depth // 2)):
+            shapes = [(inputs, width, 2 if index and not half else 1)] + [(width * expansion, width, 1)] * (count - 1)
+            make = _half(shapes, norm=chosen, expansion=expansion, stem=not pieces)
+            pieces.append(Piece(f"conv{index + 2}{'ab'[half]}", make, width * expansion))
+            inputs = width * expansion
+    return cut(pieces, _CUTS, stages, head=pooled_head(inputs, classes), classes=classes, name=name)
+
+
+def _half(shapes: list[tuple[int, int, int]], *, norm: Norm, expansion: int, stem: bool) -> Make:
+    """Half of a conv*_x: residual blocks of these (inputs, width, stride), after the stem if it is the first."""
+
+    def make() -> nn.Module:
+        block = nn.Sequential()
+        if stem:
+            block.add_module("stem", nn.Sequential(*_conv(3, 64, 3, norm=norm), nn.ReLU(inplace=True)))
+        for number, (inputs, width, stride) in enumerate(shapes, start=1):
+            body = _basic if expansion == 1 else _bottleneck
+            outputs = width * expansion
+            shortcut = _conv(inputs, outputs, 1, stride=stride, norm=norm) if inputs != outputs or stride > 1 else []
+            block.add_module(f"block{number}", Residual(body(inputs, width, stride, norm), nn.Sequential(*shortcut)))
+        return block
+
+    return make
+
+
+class Residual(nn.Module):
+    """relu(body(x) + shortcut(x)); an empty shortcut is the identity."""
+
+    def __init__(self, body: nn.Sequential, shortcut: nn.Sequential) -> None:
+        super().__init__()
+        self.body = body
+        self.shortcut = shortcut
+
+    def forward(self, features: Tensor) -> Tensor:
+        total: Tensor = self.body(features) + self.shortcut(features)
+        return total.relu_()
+
+
+def _conv(inputs: int, outputs: int, kernel: int, *, norm: Norm, stride: int = 1) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), norm(outputs)]
+
+
+def _basic(inputs: int, width: int, stride: int, norm: Norm) -> nn.Sequential:
+    first, second = _conv(inputs, width, 3, stride=stride, norm=norm), _conv(width, width, 3, norm=norm)
+    return nn.Sequential(*first, nn.ReLU(inplace=True), *second)
+
+
+def _bottleneck(inputs: int, width: int, stride: int, norm: Norm) -> nn.Sequential:
+    narrow = _conv(inputs, width, 1, norm=norm)
+    middle = _conv(width, width, 3, stride=stride, norm=norm)
+    wide = _conv(width, 4 * width, 1, norm=norm)
+    return nn.Sequential(*narrow, nn.ReLU(inplace=True), *middle, nn.ReLU(inplace=True), *wide)

@@ -1,0 +1,187 @@
+"""Run directories as values: every folder that holds an `experiment.json` is a run, finished or not."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from progfed.errors import StorageError, UsageError
+from progfed.records import Record, RunDirectory, flatten, read_json
+
+_MOVED_ASIDE = re.compile(r"\.old\d+$")  # the name that `--fresh` gives to an earlier run
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a run stood after a round: its stage, its metric where it was evaluated, and what it had cost so far."""
+
+    round: int
+    stage: int
+    warmup: bool
+    metric: float | None
+    down_bytes: int
+    up_bytes: int
+    paper_bytes: int
+    flops: int
+    seconds: float
+
+    @property
+    def bytes(self) -> int:
+        return self.down_bytes + self.up_bytes
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed of one run, as its folder tells it.
+
+    `settings` is what the run was asked to do, flattened, without what a seed changes: runs with equal settings may
+    be averaged. `task` is the data it learned from: metrics on the same task may share a chart. `budget` is T and
+    `planned` all rounds, warm-up included.
+    """
+
+    path: Path
+    experiment: str
+    name: str
+    baseline: str
+    seed: int
+    task: str
+    metric: str
+    budget: int
+    planned: int
+    settings: tuple[tuple[str, str], ...]
+    points: tuple[Point, ...]
+    finished: bool
+
+    @property
+    def evaluated(self) -> tuple[Point, ...]:
+        return tuple(point for point in self.points if point.metric is not None)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The runs below some folders, and a sentence for each thing that is missing or could not be read."""
+
+    runs: tuple[Run, ...]
+    problems: tuple[str, ...]
+
+
+def collect(directories: Iterable[Path | str]) -> Found:
+    """Every run in or below the directories; a damaged one becomes a problem, none at all is an error."""
+    roots = [Path(directory) for directory in directories]
+    runs: list[Run] = []
+    problems: list[str] = []
+    for path in _folders(roots, problems):
+        try:
+            runs.append(read_run(path, problems))
+        except StorageError as error:
+            problems.append(f"{error}; it is left out")
+    if not runs:
+        where = ", ".join(str(root) for root in roots) or "no folder"
+        why = f" ({'; '.join(problems)})" if problems else ""
+        raise StorageError(f"no run can be read in {where}{why}: give the folder of a `progfed run`, or one above it")
+    return Found(tuple(runs), tuple(problems))
+
+
+def read_run(path: Path, problems: list[str]) -> Run:
+    """The run in a folder; what is not as it should be, but can be done without, is added to the problems."""
+    directory = RunDirectory(path)
+    described = read_json(path / "experiment.json")
+    try:
+        recipe, schedule = described["recipe"], described["recipe"]["schedule"]
+        run = Run(
+            path=path,
+            experiment=clean(described["name"]),
+            name=clean(described["run"]),
+            baseline=clean(described["baseline"]),
+            seed=int(recipe["seed"]),
+            task=called(described["data"]),
+            metric=called(described["metric"]),
+            budget=sum(int(phase["rounds"]) for phase in schedule if not phase["warmup"]),
+            planned=sum(int(phase["rounds"]) for phase in schedule),
+            settings=settings(described),
+            points=tuple(_point(record) for record in directory.records()),
+            finished=_finished(directory, problems),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, StopIteration) as error:
+        raise StorageError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+    if [point.round for point in run.points] != list(range(1, len(run.points) + 1)):
+        raise StorageError(f"{directory.rounds} is damaged: its rounds do not count 1, 2, 3, …")
+    return run
+
+
+def settings(described: Record) -> tuple[tuple[str, str], ...]:
+    """What was asked, without what differs from seed to seed: seeds, the data drawn with them, the exact phases."""
+    recipe = {key: value for key, value in described["recipe"].items() if key != "schedule"}
+    rounds = {True: 0, False: 0}
+    for phase in described["recipe"]["schedule"]:
+        rounds[bool(phase["warmup"])] += int(phase["rounds"])
+    kept = {"model": described["model"], "metric": described["metric"], "recipe": recipe}
+    flat = flatten(kept) | {"rounds": rounds[False], "warm-up rounds": rounds[True]}
+    return tuple(sorted((key, json.dumps(value)) for key, value in flat.items() if key.split(".")[-1] != "seed"))
+
+
+def clean(text: Any) -> str:
+    """A name from a file, fit to be shown: one line of printable characters."""
+    if not isinstance(text, str):
+        raise TypeError(f"a name must be text, not {text!r:.40}")
+    return "".join(c if c.isprintable() else "�" for c in text)[:_LONGEST_NAME]
+
+
+def called(described: Any) -> str:
+    """The name in a description of a function or of data: `progfed.evaluate:accuracy` -> `accuracy`."""
+    while isinstance(described, dict):
+        described = next(described[key] for key in ("call", "data", "type") if key in described)
+    return clean(described).rsplit(":", 1)[-1].rsplit(".", 1)[-1]
+
+
+def _folders(roots: list[Path], problems: list[str]) -> list[Path]:
+    """The folders with an `experiment.json`, each once; what `--fresh` moved aside only when it is asked for."""
+    found: dict[Path, Path] = {}
+    for root in roots:
+        if not root.is_dir():
+            raise UsageError(f"there is no folder {root}: give the folder of a `progfed run`, or one above it")
+        for described in sorted(root.rglob("experiment.json")):
+            folder = described.parent
+            aside = [part for part in folder.relative_to(root).parts if _MOVED_ASIDE.search(part)]
+            if aside:
+                problems.append(f"{folder} was moved aside by --fresh and is left out")
+            else:
+                found.setdefault(folder.resolve(), folder)
+    return list(found.values())
+
+
+def _finished(directory: RunDirectory, problems: list[str]) -> bool:
+    """Whether the run was completed: `summary.json` is written last."""
+    try:
+        return directory.read("summary.json") is not None
+    except StorageError as error:
+        problems.append(f"{error}; the run counts as unfinished")
+        return False
+
+
+def _point(record: Any) -> Point:
+    total, metric = record["total"], record["metric"]
+    return Point(
+        round=int(record["round"]),
+        stage=int(record["stage"]),
+        warmup=bool(record["warmup"]),
+        metric=None if metric is None else _finite(metric),
+        down_bytes=int(total["down_bytes"]),
+        up_bytes=int(total["up_bytes"]),
+        paper_bytes=int(total["paper_bytes"]),
+        flops=int(total["flops"]),
+        seconds=_finite(total["seconds"]),
+    )
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value} is not a number")
+    return number

@@ -1,0 +1,69 @@
+"""What is missing: a sentence for each thing that a reader of the tables should know."""
+
+from __future__ import annotations
+
+from progfed.report import paper
+from progfed.report.curves import Series, Study
+
+
+def notes(study: Study) -> tuple[str, ...]:
+    """Everything about an experiment that is missing, unfinished, or not like for like."""
+    found = list(study.notes)
+    for series in study.series:
+        found += _unfinished(series)
+        found += _comparison(study, series)
+    single = [series.label for series in study.series if len(series.counted) == 1]
+    if single:
+        found.append(f"one seed, so no standard deviation: {', '.join(single)}")
+    found += _paper(study)
+    return tuple(found)
+
+
+def _unfinished(series: Series) -> list[str]:
+    found = []
+    for run in series.runs:
+        if run.finished and run.evaluated:
+            continue
+        done = f"seed {run.seed} has {len(run.points)} of {run.planned} rounds"
+        counted = "" if run in series.counted else ", and is not in the means"
+        found.append(f"{series.label}: {done}{counted}; `progfed run` on {run.path} continues it")
+    return found
+
+
+def _comparison(study: Study, series: Series) -> list[str]:
+    name = series.first.baseline
+    if not name or not series.points:
+        return []
+    baseline = study.baseline(series)
+    if baseline is None:
+        return [f"{series.label}: no run of its baseline {name} to compare with"]
+    found = []
+    if not (series.complete and baseline.complete):
+        found.append(f"{series.label}: relative costs need a finished run and a finished baseline")
+    if baseline.first.budget != series.first.budget:
+        found.append(
+            f"{series.label}: T is {series.first.budget}, its baseline {baseline.label} has T {baseline.first.budget}"
+        )
+    ours, theirs = ({run.seed for run in one.counted} for one in (series, baseline))
+    if ours != theirs:
+        found.append(f"{series.label}: seeds {sorted(ours)} are compared with seeds {sorted(theirs)} of the baseline")
+    return found
+
+
+def _paper(study: Study) -> list[str]:
+    printed = paper.runs(study.experiment)
+    if not printed:
+        return []
+    found: list[str] = []
+    other: dict[tuple[int, int], list[str]] = {}
+    names = {series.first.name for series in study.series}
+    absent = [run for run in printed if run not in names]
+    if absent:
+        found.append(f"no run of {', '.join(absent)}, for which the paper prints a figure")
+    for series in study.series:
+        figure = paper.figure(study.experiment, series.first.name)
+        if figure and figure.rounds and figure.rounds != series.first.budget:
+            other.setdefault((series.first.budget, figure.rounds), []).append(series.label)
+    for (ours, theirs), labels in other.items():
+        found.append(f"T is {ours}, the paper's figures are for T {theirs}: {', '.join(labels)}")
+    return found

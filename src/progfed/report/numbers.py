@@ -1,0 +1,68 @@
+"""How numbers are written for people; the page's script writes them by the same rules."""
+
+from __future__ import annotations
+
+import math
+
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+MISSING = "–"
+
+
+def amount(value: float, unit: str) -> str:
+    """A number with a decimal prefix.
+
+    >>> amount(47_996_480, "B")
+    '48.0 MB'
+    """
+    for prefix in _PREFIXES:
+        if abs(value) < 1000 or prefix == _PREFIXES[-1]:
+            break
+        value /= 1000
+    digits = 0 if prefix == "" or abs(value) >= 100 else 1
+    return f"{value:.{digits}f} {prefix}{unit}"
+
+
+def percent(fraction: float, digits: int = 2) -> str:
+    """A fraction as a percentage.
+
+    >>> percent(0.6701)
+    '67.01 %'
+    """
+    return f"{100 * fraction:.{digits}f} %"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them.
+
+    >>> duration(7.25), duration(75), duration(3675)
+    ('7.2 s', '1:15', '1:01:15')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def spread(mean: float, deviation: float | None) -> str:
+    """A mean over seeds, with its standard deviation where there is more than one.
+
+    >>> spread(84.667, 0.139), spread(84.62, None)
+    ('84.67 ± 0.14', '84.62')
+    """
+    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+
+
+def ticks(low: float, high: float, number: int = 5) -> list[float]:
+    """Round values that divide a range into about `number` steps of 1, 2 or 5 times a power of ten.
+
+    >>> ticks(0, 10)
+    [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+    """
+    if high <= low:
+        return [low]
+    raw = (high - low) / number
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [position * step for position in range(first, last + 1)]

@@ -1,0 +1,141 @@
+"""Tables as they are shown: text for the terminal and the page, plain values for CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from progfed.report import paper
+from progfed.report.curves import Mean, Study
+from progfed.report.numbers import MISSING, amount, duration, percent, spread
+from progfed.report.tables import SHARES, Reach, Relative, Row
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it is shown: headings, and cells of text."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def result_table(study: Study, found: tuple[Row, ...]) -> Table:
+    """The results as text; columns that would be empty throughout are left out."""
+    metric = study.metric
+    columns: list[tuple[str, list[str]]] = [
+        ("run", [row.run for row in found]),
+        ("seeds", [str(len(row.seeds)) for row in found]),
+        (f"{metric} %", [_mean(row.metric) for row in found]),
+        ("best %", [_mean(row.best) for row in found]),
+        (f"paper {metric} %", [spread(row.paper.metric, row.paper.std) if row.paper else MISSING for row in found]),
+        ("bytes down", [amount(row.down_bytes, "B") for row in found]),
+        ("bytes up", [amount(row.up_bytes, "B") for row in found]),
+        *_cost_columns(study, found),
+        ("baseline % at same bytes", [_or_missing(row.baseline_at_same_bytes, "{:.2f}") for row in found]),
+        ("time", [duration(row.seconds) for row in found]),
+        ("rounds", [_rounds(row) for row in found]),
+    ]
+    kept = [(heading, cells) for heading, cells in columns if any(cell != MISSING for cell in cells)]
+    title = f"{study.experiment}: results and costs"
+    return Table(title, tuple(heading for heading, _ in kept), tuple(zip(*(cells for _, cells in kept), strict=True)))
+
+
+def _cost_columns(study: Study, found: tuple[Row, ...]) -> list[tuple[str, list[str]]]:
+    """Ours as measured and in the paper's accounting, each relative to the baseline, and what the paper prints."""
+    columns = [
+        ("bytes vs baseline", [_share(row.relative, "bytes") for row in found]),
+        ("paper accounting vs baseline", [_share(row.relative, "paper_bytes") for row in found]),
+    ]
+    if name := paper.REFERENCE.get(study.experiment):
+        columns += [
+            (f"bytes vs {name}", [_share(row.reference, "bytes") for row in found]),
+            (f"paper accounting vs {name}", [_share(row.reference, "paper_bytes") for row in found]),
+        ]
+    columns += [
+        ("paper: bytes", [_share(row.paper, "bytes") for row in found]),
+        ("FLOPs vs baseline", [_share(row.relative, "flops") for row in found]),
+        ("paper: FLOPs", [_share(row.paper, "flops") for row in found]),
+    ]
+    return columns
+
+
+def reach_table(study: Study, found: tuple[Reach, ...]) -> Table | None:
+    """Bytes and FLOPs to reach a share of the baseline's best, relative to the baseline, as text."""
+    if not found:
+        return None
+    cells = []
+    for run in dict.fromkeys(reach.run for reach in found):
+        own = [reach for reach in found if reach.run == run]
+        for kind in ("bytes", "flops"):
+            ratios = [getattr(reach, f"{kind}_relative") for reach in own]
+            shown = [MISSING if ratio is None else percent(ratio, 1) for ratio in ratios]
+            cells.append((run, "bytes" if kind == "bytes" else "FLOPs", *shown))
+    headings = ("run", "cost", *(share_name(share) for share in SHARES))
+    title = f"{study.experiment}: cost to reach a share of the baseline's best {study.metric}, relative to the baseline"
+    return Table(title, headings, tuple(cells))
+
+
+def share_name(share: float) -> str:
+    """`0.995` -> `99.5 %`; the whole is the best of the baseline."""
+    return "best" if share == 1 else f"{100 * share:.4g} %"
+
+
+_PARTS: dict[str, type] = {
+    "metric": Mean,
+    "best": Mean,
+    "relative": Relative,
+    "reference": Relative,
+    "paper": paper.Figure,
+}
+
+
+def flat(value: Row | Reach) -> dict[str, Any]:
+    """A row as one level of plain values, for CSV and JSON; the keys are the same whatever is missing."""
+    found: dict[str, Any] = {}
+    for field in fields(value):
+        item = getattr(value, field.name)
+        if field.name in _PARTS:
+            names = [part.name for part in fields(_PARTS[field.name])]
+            found |= {f"{field.name}_{name}": getattr(item, name) if item else None for name in names}
+        else:
+            found[field.name] = list(item) if isinstance(item, tuple) else item
+    return found
+
+
+def csv_bytes(records: Sequence[dict[str, Any]]) -> bytes:
+    """Records with the same keys as a CSV file; lists are separated by blanks, what is missing is empty."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(records[0])
+    for record in records:
+        writer.writerow([_csv_cell(value) for value in record.values()])
+    return text.getvalue().encode()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return " ".join(str(item) for item in value)
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@")):
+        return "'" + value  # a spreadsheet would run it as a formula, and names come from files
+    return value
+
+
+def _mean(value: Mean | None) -> str:
+    return spread(value.mean, value.std) if value else MISSING
+
+
+def _share(holder: Any, name: str) -> str:
+    value = getattr(holder, name) if holder else None
+    return MISSING if value is None else percent(value)
+
+
+def _or_missing(value: float | None, form: str) -> str:
+    return MISSING if value is None else form.format(value)
+
+
+def _rounds(row: Row) -> str:
+    return str(row.rounds) if row.complete else f"{row.rounds} of {row.planned}"

@@ -1,0 +1,117 @@
+"""A report on disk: from folders of runs to a page, figures and tables in files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from progfed.checkpoint import replace_file
+from progfed.errors import StorageError
+from progfed.report.collect import Found, collect
+from progfed.report.curves import AXES, Study, studies
+from progfed.report.notes import notes
+from progfed.report.page import Chapter, page
+from progfed.report.plots import check_format, plot
+from progfed.report.present import Table, csv_bytes, flat, reach_table, result_table
+from progfed.report.svg import figure
+from progfed.report.tables import reaches, rows
+
+DRAWN = ("bytes", "round", "flops")
+"""The costs that the figures in files are drawn against."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a report says: the runs by experiment, and what could not be read."""
+
+    studies: tuple[Study, ...]
+    problems: tuple[str, ...]
+
+    def tables(self, study: Study) -> tuple[Table, ...]:
+        """An experiment's tables as text."""
+        reach = reach_table(study, reaches(study))
+        return (result_table(study, rows(study)), *([reach] if reach else []))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is missing, over all experiments."""
+        return (*self.problems, *(f"{study.experiment}: {note}" for study in self.studies for note in notes(study)))
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {
+            "experiments": [
+                {
+                    "experiment": study.experiment,
+                    "metric": study.metric,
+                    "runs": [flat(row) for row in rows(study)],
+                    "reach": [flat(reach) for reach in reaches(study)],
+                }
+                for study in self.studies
+            ],
+            "missing": list(self.notes),
+        }
+
+
+def make_report(directories: Iterable[Path | str]) -> Report:
+    """Read the runs in or below some folders."""
+    found: Found = collect(directories)
+    return Report(studies(found), found.problems)
+
+
+def write_report(
+    directories: Iterable[Path | str], out: Path | str, *, formats: Sequence[str] = ("svg",)
+) -> tuple[Path, ...]:
+    """Write `report.html`, the tables as CSV and the figures below `out`, and return the paths.
+
+    SVG figures are always written; `formats` may add `pdf` and `png`, which need matplotlib.
+    """
+    return save_report(make_report(directories), Path(out), formats=formats)
+
+
+def save_report(report: Report, out: Path, *, formats: Sequence[str] = ("svg",)) -> tuple[Path, ...]:
+    """Write a report that was read before; each file is written whole or not at all."""
+    for kind in formats:
+        check_format(kind)
+    files = contents(report, formats)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            replace_file(out / name, data)
+    except OSError as error:
+        raise StorageError(f"{out} cannot be written ({error.strerror}): choose another folder with --out") from error
+    return tuple(out / name for name in files)
+
+
+def contents(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
+    """The files of a report by name; the page comes first."""
+    chapters = [Chapter(study, report.tables(study), notes(study)) for study in report.studies]
+    files = {"report.html": page(chapters, report.problems).encode()}
+    results = [{"experiment": study.experiment, **flat(row)} for study in report.studies for row in rows(study)]
+    files["results.csv"] = csv_bytes(results)
+    reached = [{"experiment": study.experiment, **flat(reach)} for study in report.studies for reach in reaches(study)]
+    if reached:
+        files["reach.csv"] = csv_bytes(reached)
+    panels = [panel for study in report.studies for panel in study.panels]
+    for panel, name in zip(panels, _slugs([panel.title for panel in panels]), strict=True):
+        for axis in (axis for axis in AXES if axis.name in DRAWN):
+            files[f"{name}-{axis.name}.svg"] = figure(panel, axis).encode()
+            for kind in dict.fromkeys(formats):
+                if kind != "svg":
+                    files[f"{name}-{axis.name}.{kind}"] = plot(panel, axis, kind)
+    return files
+
+
+def _slugs(names: Sequence[str]) -> list[str]:
+    """File names for experiments: their names come from files and must not lead anywhere else."""
+    found: list[str] = []
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "experiment"
+        taken, number = plain, 2
+        while taken in found:
+            taken, number = f"{plain}-{number}", number + 1
+        found.append(taken)
+    return found

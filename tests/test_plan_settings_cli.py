@@ -1,0 +1,244 @@
+"""Plans, settings and commands: what is predicted is what is counted, and mistakes are one line and a code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from conftest import tiny_experiment, tiny_recipe
+from progfed import experiments
+from progfed.cli import app, main
+from progfed.codec import codec
+from progfed.errors import UsageError
+from progfed.experiment import run
+from progfed.plan import plan, plans
+from progfed.records import RunDirectory
+from progfed.schedule import end_to_end, length
+from progfed.settings import override, scaled
+
+
+def command(*arguments: str) -> tuple[int, str, str]:
+    """A command as a user runs it: exit code, standard output, standard error."""
+    done = subprocess.run([sys.executable, "-m", "progfed", *arguments], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+# --- plan -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "paper_bytes", "flops"), [("emnist", 0.6701, 0.8186), ("cifar10", 0.7048, 0.8691)])
+def test_the_papers_rows_without_warm_up_cost_what_was_derived(name: str, paper_bytes: float, flops: float) -> None:
+    result = CliRunner().invoke(app, ["plan", "federated", "--run", name, "--warmup", "0", "--json"])
+    (planned,) = json.loads(result.stdout)
+    assert planned["relative"]["paper_bytes"] == pytest.approx(paper_bytes, abs=5e-5)
+    assert planned["relative"]["flops"] == pytest.approx(flops, abs=5e-5)
+    assert planned["relative"]["bytes"] == pytest.approx(paper_bytes, abs=2e-4)  # envelopes weigh a little
+    assert set(planned) >= {"experiment", "run", "stages", "total", "relative"}
+    wanted = {"stage", "rounds", "warmup_rounds", "parameters", "down_bytes", "up_bytes", "flops"}
+    assert all(set(stage) >= wanted for stage in planned["stages"])
+
+
+@pytest.mark.parametrize("up", ["float", "LQ-8", "LQ-4", "SP-25", "LQ-8+SP-25"])
+def test_planned_bytes_are_the_bytes_that_the_run_counts(tmp_path: Path, up: str) -> None:
+    recipe = tiny_recipe(up=codec(up), down=codec("LQ-8"))
+    experiment = tiny_experiment(recipe=recipe)
+    planned = plan(experiment)
+    counted = run(experiment, tmp_path)["cost"]
+    assert planned["exact"]
+    for key in ("down_bytes", "up_bytes", "paper_bytes"):
+        assert planned["total"][key] == counted[key]
+
+
+def test_planned_flops_are_the_runs_where_clients_have_the_average_size(tmp_path: Path) -> None:
+    data = tiny_experiment().data
+    assert not callable(data)
+    equal = replace(data, sizes=(5,) * 6, load=lambda index: data.client(index).take(slice(0, 5)))
+    experiment = tiny_experiment(data=equal, clients=6, examples=30)
+    assert plan(experiment)["total"]["flops"] == run(experiment, tmp_path)["cost"]["flops"]
+
+
+def test_a_variable_length_codec_is_planned_as_a_bound_that_holds(tmp_path: Path) -> None:
+    experiment = tiny_experiment(recipe=tiny_recipe(up=codec("TOP-10")))
+    planned = plan(experiment)
+    assert not planned["exact"]
+    assert run(experiment, tmp_path)["cost"]["up_bytes"] <= planned["total"]["up_bytes"]
+
+
+def test_a_run_is_planned_against_its_baseline() -> None:
+    base = tiny_experiment(run="x-end-to-end", recipe=tiny_recipe(schedule=end_to_end(9, stages=3)))
+    ours = tiny_experiment(run="x", baseline="x-end-to-end")
+    first, second = plans([base, ours], [base, ours])
+    assert first["relative"] == {"bytes": 1.0, "paper_bytes": 1.0, "flops": 1.0}
+    assert 0.5 < second["relative"]["bytes"] < 1
+    with pytest.raises(UsageError, match="baseline 'x-end-to-end' is not among the runs"):
+        plans([ours], [ours])
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+def test_settings_are_found_by_path_or_by_its_end_and_keep_their_type() -> None:
+    experiment = tiny_experiment()
+    assert override(experiment, "epochs=7").recipe.local.epochs == 7
+    assert override(experiment, "recipe.local.epochs=7").recipe.local.epochs == 7
+    assert override(experiment, "rate.lr=0.5").recipe.rate.lr == 0.5  # type: ignore[attr-defined]
+    assert override(experiment, "up=LQ-8").recipe.up.name == "LQ-8"
+    assert override(experiment, "server=fedadam").recipe.server != experiment.recipe.server
+    assert override(experiment, "weighting=uniform").recipe.weighting == "uniform"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("epoch=2", "no key 'epoch': did you mean .*epochs"),
+        ("epochs", "key=value"),
+        ("epochs=two", "takes a value like 2, not 'two'"),
+        ("up=LQ-3", "LQ-3"),
+        ("server=sgd", "takes one of fedavg"),
+        ("epochs=0", "at least 1 epoch"),
+        ("weighting=some", "weighting"),
+        ("name=other", "no key 'name'"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_error(setting: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        override(tiny_experiment(), setting)
+
+
+def test_scaling_keeps_proportions() -> None:
+    experiment = scaled(experiments.select("federated", ["emnist"])[0], rounds=150, warmup=None, seed=5)
+    assert [(p.stage, p.rounds, p.warmup) for p in experiment.recipe.schedule] == [
+        (1, 25, False),
+        (2, 1, True),
+        (2, 25, False),
+        (3, 1, True),
+        (3, 100, False),
+    ]
+    assert experiment.recipe.seed == 5
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+OWN = """
+import torch
+from torch import nn
+import progfed
+
+torch.manual_seed(0)
+draw = lambda n: (torch.randn(n, 6), torch.randint(0, 3, (n,)))
+net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+model = progfed.split(net, stages=2, example=torch.zeros(1, 6))
+data = progfed.from_clients([draw(8) for _ in range(4)], test=draw(20), classes=3)
+recipe = progfed.Recipe(schedule=progfed.progressive(4, stages=2), cohort=2)
+EXPERIMENT = progfed.Experiment(name="own", model=model, data=data, recipe=recipe)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+def test_a_users_own_file_plans_runs_continues_and_reports(own: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, text, _ = command("plan", str(own), "--json")
+    assert code == 0
+    planned = json.loads(text)[0]["total"]
+    code, text, log = command("run", str(own), "--run", "run", "--out", str(out), "--workers", "1", "--json")
+    assert code == 0
+    assert json.loads(text)[0]["cost"]["down_bytes"] == planned["down_bytes"]
+    assert len(log.splitlines()) == 4  # one plain line per round where there is no terminal
+    assert RunDirectory(out).read("summary.json") == json.loads(text)[0]
+    code, _, log = command("run", str(own), "--run", "run", "--out", str(out))
+    assert (code, log) == (0, "")
+    code, text, _ = command("report", str(out), "--out", str(tmp_path / "report"))
+    assert code == 0
+    assert (tmp_path / "report" / "report.html").exists()
+
+
+def test_fresh_moves_the_old_run_aside(own: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for arguments in ([], ["--seed", "2", "--fresh"]):
+        assert command("run", str(own), "--run", "run", "--out", str(out), "--workers", "1", *arguments)[0] == 0
+    assert RunDirectory(out).read("summary.json")["seed"] == 2  # type: ignore[index]
+    assert RunDirectory(tmp_path / "out.old1").read("summary.json")["seed"] == 0  # type: ignore[index]
+
+
+CASES: list[tuple[list[str], int, str]] = [
+    (["run", "nosuch"], 2, "no experiment 'nosuch'"),
+    (["run", "nosuch.py"], 2, "no file nosuch.py"),
+    (["plan", "federated", "--run", "nosuch"], 2, "has no run 'nosuch'"),
+    (["run", "OWN", "--set", "epoch=2"], 2, "no key 'epoch'"),
+    (["run", "OWN", "--rounds", "1"], 2, "1 rounds are too few for 2 stages"),
+    (["run", "OWN", "--set", "cohort=9"], 2, "a cohort of 9 clients cannot be drawn from 4"),
+    (["run", "OWN", "--set", "rate.lr=1e30"], 4, "not finite"),
+    (["run", "federated", "--run", "cifar10", "--data", "nowhere"], 3, "cifar"),
+    (["run", "OWN", "--out", "FILE/below"], 5, "cannot be written"),
+    (["report", "nowhere"], 2, "nowhere"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected", "message"), CASES, ids=[" ".join(case[0]) for case in CASES])
+def test_a_mistake_is_one_line_and_a_documented_exit_code(
+    own: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    expected: int,
+    message: str,
+) -> None:
+    (tmp_path / "FILE").write_text("")
+    monkeypatch.chdir(tmp_path)
+    filled = [str(own) if argument == "OWN" else argument for argument in arguments]
+    monkeypatch.setattr(sys, "argv", ["progfed", *filled])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    errors = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("own/run round")]
+    assert stopped.value.code == expected
+    assert len(errors) == 1
+    assert errors[0].startswith("progfed: ")
+    assert message in errors[0]
+
+
+def test_a_file_that_does_not_load_says_why(tmp_path: Path) -> None:
+    for text, message in (("1/0", "ZeroDivisionError"), ("x = 1", "must define EXPERIMENT")):
+        (tmp_path / "bad.py").write_text(text)
+        with pytest.raises(UsageError, match=message):
+            experiments.load(str(tmp_path / "bad.py"))
+
+
+def test_every_experiment_is_listed_and_has_its_baseline() -> None:
+    result = CliRunner().invoke(app, ["list", "--json"])
+    listed = json.loads(result.stdout)
+    assert {row["experiment"] for row in listed} == set(experiments.NAMES)
+    for name in experiments.NAMES:
+        runs: dict[str, Any] = {experiment.run: experiment for experiment in experiments.load(name)}
+        for experiment in runs.values():
+            if experiment.baseline:
+                assert length(runs[experiment.baseline].recipe.schedule) == length(experiment.recipe.schedule)
+
+
+@pytest.mark.parametrize("arguments", [[], ["run"], ["plan"], ["demo"], ["report"], ["list"], ["data"]])
+def test_every_command_has_help(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, [*arguments, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+
+
+def test_two_rounds_of_the_demo_make_a_report(tmp_path: Path) -> None:
+    code, text, _ = command("demo", "--rounds", "3", "--out", str(tmp_path), "--workers", "2", "--json")
+    assert code == 0
+    shown = json.loads(text)
+    assert Path(shown["report"]).exists()
+    progressive, baseline = shown["runs"][1], shown["runs"][0]
+    assert progressive["cost"]["down_bytes"] < baseline["cost"]["down_bytes"]
