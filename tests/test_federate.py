@@ -253,7 +253,7 @@ class Shuffled:
         self._learner = learner
 
     def __call__(self, tasks: Sequence[Task]) -> Iterable[Update]:
-        return reversed([self._learner(task) for task in tasks])
+        return reversed([self._learner(task, {})[0] for task in tasks])
 
 
 @pytest.mark.parametrize("server", [fedavg(), fedadam()], ids=["fedavg", "fedadam"])
@@ -299,7 +299,7 @@ class Sabotage:
 
     def __call__(self, tasks: Sequence[Task]) -> Iterable[Update]:
         for index, task in enumerate(tasks):
-            yield from self._spoil(index, self._learner(task))  # type: ignore[operator]
+            yield from self._spoil(index, self._learner(task, {})[0])  # type: ignore[operator]
 
 
 SPOILERS = {

@@ -1,6 +1,6 @@
 """Progressive federated learning: the same accuracy for fewer bytes and fewer FLOPs."""
 
-from progfed.blocks import Progressive, pooled_head, split
+from progfed.blocks import Progressive, pooled_head
 from progfed.codec import Chain, Quantize, Sparsify
 from progfed.engines.local import LocalEngine
 from progfed.errors import ProgfedError
@@ -11,6 +11,7 @@ from progfed.rate import Constant, Cosine, MultiStep, Restart
 from progfed.recipe import Local, Recipe
 from progfed.schedule import Phase, end_to_end, progressive
 from progfed.server import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
+from progfed.split import split
 
 __version__ = "0.1.0"
 

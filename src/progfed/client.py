@@ -2,53 +2,103 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from progfed import rng
-from progfed.blocks import Progressive, load, state
-from progfed.codec import schema_of
+from progfed.blocks import Progressive, hold, load, state
+from progfed.codec import Float, feedback, schema_of
+from progfed.errors import MessageError
 from progfed.examples import Examples, FederatedData
-from progfed.protocol import DOWN, UP, Envelope, Task, Update, seal, unseal
+from progfed.protocol import (
+    ASK,
+    CHANGE,
+    DOWN,
+    UP,
+    Envelope,
+    Memory,
+    Task,
+    Update,
+    kind_of,
+    model_digest,
+    seal,
+    seal_body,
+    unseal,
+)
 from progfed.recipe import Local, Recipe
 from progfed.schedule import Phase
-from progfed.tensors import Tensors, of_parts, sub, tree_map
+from progfed.tensors import Tensors, add, finite, of_parts, sub, tree_map
 
 
 class Learner:
     """One replica of the model, which trains for one client after the other.
 
     It keeps the module of the running phase and the last model it decoded, so that a round costs one decoding
-    per replica and not one per client.
+    per replica and not one per client. What a client remembers goes in and comes out with its task.
     """
 
     def __init__(self, model: Progressive, data: FederatedData, recipe: Recipe, run: str) -> None:
         self._model, self._data, self._recipe, self._run = model, data, recipe, run
         self._phase: Phase | None = None
-        self._message = b""
+        self._source: tuple[bytes, bytes] = b"", b""
 
-    def __call__(self, task: Task) -> Update:
-        """Train on the client's own examples from the model in the task, and return what changed."""
-        self._prepare(task)
+    def __call__(self, task: Task, memory: Memory) -> tuple[Update, Memory]:
+        """Train on the client's own examples from the model in the task; return what changed, and what to remember.
+
+        A client that does not hold the model that a change starts from asks for a whole one instead.
+        """
+        if task.phase != self._phase:
+            self._module, self._phase = fast_layout(self._model.phase_module(task.phase)).train(), task.phase
+        if not self._receive(task, memory):
+            envelope = Envelope(ASK, self._run, task.round, task.phase.stage, task.client)
+            return Update(task.client, seal(envelope, {}, Float(), 0)), memory
         load(self._module, self._received)
         examples = self._data.client(task.client)
         with rng.default(self._recipe.seed, "dropout", task.round, task.client):
             loss = self._train(task, examples)
         change = sub(of_parts(state(self._module), self._model.trained(task.phase)), self._received)
-        envelope = Envelope(UP, self._run, task.round, task.phase.stage, task.client, examples.number, loss)
-        key = rng.number(self._recipe.seed, "up", task.round, task.client)
-        return Update(task.client, seal(envelope, change, self._recipe.up, key))
+        if not (math.isfinite(loss) and finite(change)):  # codecs refuse such numbers: let the server see and count it
+            loss, change = math.nan, {name: torch.zeros_like(value) for name, value in change.items()}
+        message, memory = self._reply(task, change, examples.number, loss, memory)
+        return Update(task.client, message), memory
 
-    def _prepare(self, task: Task) -> None:
-        if task.phase != self._phase:
-            self._module, self._phase = fast_layout(self._model.phase_module(task.phase)).train(), task.phase
-        if task.message is not self._message:
-            expected = Envelope(DOWN, self._run, task.round, task.phase.stage)
-            _, received = unseal(task.message, expected, schema_of(state(self._module)), self._recipe.down)
-            self._received: Tensors = received
-            self._message = task.message
+    def _receive(self, task: Task, memory: Memory) -> bool:
+        """Decode the model in the task, unless the client before got the same; False where it cannot be decoded."""
+        expected = Envelope(DOWN, self._run, task.round, task.phase.stage)
+        schema = schema_of(state(self._module))
+        held: Tensors = {}
+        if kind_of(task.message) == CHANGE:
+            held = hold(memory.get("held", {}), self._model, task.phase, seed=self._recipe.seed)
+            expected = replace(expected, kind=CHANGE, base=model_digest(held))
+        source = task.message, expected.base
+        if source[0] is self._source[0] and source[1] == self._source[1]:
+            return True
+        codec = Float() if self._recipe.delta and not held else self._recipe.down
+        try:
+            _, tensors = unseal(task.message, expected, schema, codec)
+        except MessageError as error:
+            if error.reason == "base":
+                return False
+            raise
+        self._received = add(held, tensors) if held else tensors
+        self._source = source
+        return True
+
+    def _reply(self, task: Task, change: Tensors, examples: int, loss: float, memory: Memory) -> tuple[bytes, Memory]:
+        """The update as a message, and what this client keeps for the next round."""
+        recipe = self._recipe
+        envelope = Envelope(UP, self._run, task.round, task.phase.stage, task.client, examples, loss)
+        key = rng.number(recipe.seed, "up", task.round, task.client)
+        kept: Memory = {"held": self._received} if recipe.delta else {}
+        if not recipe.feedback:
+            return seal(envelope, change, recipe.up, key), kept
+        before = of_parts(memory.get("lost", {}), self._model.parts(task.phase))
+        body, lost = feedback(recipe.up, change, before, key)
+        return seal_body(envelope, schema_of(change), recipe.up, body), {**kept, "lost": {**before, **lost}}
 
     def _train(self, task: Task, examples: Examples) -> float:
         """SGD over the client's examples; returns the mean loss."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -15,20 +14,17 @@ import torch
 
 from progfed import checkpoint
 from progfed.blocks import Progressive, load
-from progfed.checkpoint import Checkpoint
 from progfed.client import fast_layout
 from progfed.engines.local import LocalEngine, one_thread
-from progfed.errors import StorageError
 from progfed.evaluate import Metric, accuracy, evaluate
 from progfed.examples import Examples, FederatedData
-from progfed.federate import Progress, Round, federate, turns
+from progfed.federate import Round, federate, turns
 from progfed.flops import phase_cost
-from progfed.protocol import Cost, schema_hash
+from progfed.protocol import schema_hash
 from progfed.recipe import Recipe
-from progfed.records import Log, Record, RunDirectory, opened
+from progfed.records import Record, RunDirectory, opened
+from progfed.saving import Saver, resume
 from progfed.schedule import Phase
-
-CHECKPOINT_SHARE = 50  # a checkpoint is due when 50 times the last one's cost has passed: at most 2 % of the time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,14 +100,14 @@ def train(
         if directory.read("summary.json") is not None:
             return
         model, population = experiment.make_model(), experiment.make_data(data)
-        start = resume(directory, identity(experiment))
         test = population.test_examples()
         with (
             directory.log() as log,
             LocalEngine(model, population, experiment.recipe, run=identity(experiment), workers=workers) as engine,
         ):
+            start = resume(directory, identity(experiment), engine.memories)
             rounds = federate(model, population.sizes, experiment.recipe, engine, run=identity(experiment), start=start)
-            saver = Saver(directory, log, identity(experiment), checkpoint_every)
+            saver = Saver(directory, log, identity(experiment), checkpoint_every, engine.memories)
             yield from recorded(rounds, experiment, model, test, saver)
         finish(directory, experiment, model)
 
@@ -151,68 +147,6 @@ def record_of(done: Round, metric: float | None) -> Record:
         **asdict(done.cost),
         "total": asdict(done.progress.cost),
     }
-
-
-class Saver:
-    """Writes a line per round, and a checkpoint whenever one is due."""
-
-    def __init__(self, directory: RunDirectory, log: Log, experiment: str, every: int | None) -> None:
-        self._directory, self._log, self._experiment, self._every = directory, log, experiment, every
-        self._unsaved: Progress | None = None
-        self._cost, self._last = 0.0, time.perf_counter()
-
-    def add(self, done: Round, record: Record) -> None:
-        self._log.append(record)
-        self._unsaved = done.progress
-        if self._every:
-            due = done.number % self._every == 0
-        else:
-            due = time.perf_counter() - self._last >= CHECKPOINT_SHARE * self._cost
-        if due:
-            self.close()
-
-    def close(self) -> None:
-        """Save the last round, if it is not saved yet."""
-        if self._unsaved is None:
-            return
-        began = time.perf_counter()
-        self._log.sync()
-        checkpoint.save(self._directory.checkpoints, to_checkpoint(self._unsaved, self._experiment))
-        self._unsaved = None
-        self._last = time.perf_counter()
-        self._cost = self._last - began
-
-
-def to_checkpoint(progress: Progress, experiment: str) -> Checkpoint:
-    """Progress as files; the server's slots become name prefixes."""
-    server = {f"{slot}/{name}": value for slot, tensors in progress.state.items() for name, value in tensors.items()}
-    state = {
-        "experiment": experiment,
-        "cost": asdict(progress.cost),
-        "slots": sorted(progress.state),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-    }
-    return Checkpoint(progress.round, {"model": progress.params, "server": server}, state)
-
-
-def resume(directory: RunDirectory, experiment: str) -> Progress | None:
-    """Where to go on: the newest valid checkpoint, with the records cut back to it."""
-    found = checkpoint.load(directory.checkpoints)
-    directory.cut(found.round if found else 0)
-    if found is None:
-        return None
-    for key, now in (("experiment", experiment), ("torch", torch.__version__), ("threads", torch.get_num_threads())):
-        if found.state[key] != now:
-            raise StorageError(
-                f"{directory.path} was begun with {key} {found.state[key]}, now it is {now}: the numbers would differ; "
-                "continue in the same set-up, or start over with --fresh"
-            )
-    state: dict[str, dict[str, torch.Tensor]] = {slot: {} for slot in found.state["slots"]}
-    for key, value in found.tensors["server"].items():
-        slot, name = key.split("/", 1)
-        state[slot][name] = value
-    return Progress(found.round, found.tensors["model"], state, Cost(**found.state["cost"]))
 
 
 def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) -> None:

@@ -23,11 +23,16 @@ from progfed.schedule import Phase
 from progfed.tensors import Tensors, finite
 
 VERSION = 1
-DOWN, UP = 0, 1
+DOWN, UP, CHANGE, ASK = range(4)
+"""Kinds of messages: a whole model, an update, the change since the model a client holds, and a client that asks for a
+whole model because it does not hold the one that a change starts from."""
+
+Memory = dict[str, Tensors]
+"""What a client keeps from round to round, where a recipe asks for it: `held`, the model; `lost`, by its codec."""
 
 _MAGIC = b"PGFD"
-# magic, version, kind, stage, round, client, examples, loss, run, schema, codec, raw length, body length
-_HEADER = struct.Struct("<4sHHIIQQd8s16s8sQQ")
+# magic, version, kind, stage, round, client, examples, loss, run, base, schema, codec, raw length, body length
+_HEADER = struct.Struct("<4sHHIIQQd8s16s16s8sQQ")
 _DIGEST = 32
 OVERHEAD = _HEADER.size + _DIGEST
 """Bytes that the envelope adds to the body of every message."""
@@ -35,7 +40,10 @@ OVERHEAD = _HEADER.size + _DIGEST
 
 @dataclass(frozen=True)
 class Envelope:
-    """Who sends what for which round; `client`, `examples` and `loss` are an update's."""
+    """Who sends what for which round; `client`, `examples` and `loss` are an update's, `base` a change's.
+
+    `base` is the digest of the model that a change starts from: both sides prove that they hold the same.
+    """
 
     kind: int
     run: str
@@ -44,6 +52,7 @@ class Envelope:
     client: int = 0
     examples: int = 0
     loss: float = 0.0
+    base: bytes = bytes(16)
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,13 @@ class Update:
 
 
 class Engine(Protocol):
-    """Where clients run: tasks in, updates out, in any order, each as soon as it is there; a lost client gives none."""
+    """Where clients run: tasks in, updates out, in any order, each as soon as it is there; a lost client gives none.
+
+    `memories` is what clients on this machine keep from round to round; it belongs in the checkpoint. It stays empty
+    where clients keep their own.
+    """
+
+    memories: dict[int, Memory]
 
     def __call__(self, tasks: Sequence[Task]) -> Iterable[Update]: ...
 
@@ -98,9 +113,18 @@ def message_size(codec: Codec, schema: Schema) -> int:
 
 def seal(envelope: Envelope, tensors: Mapping[str, Tensor], codec: Codec, key: int) -> bytes:
     """The message: header, digest of header and body, body."""
-    body = codec.encode(tensors, key)
-    header = _header(envelope, schema_of(tensors), codec, len(body))
+    return seal_body(envelope, schema_of(tensors), codec, codec.encode(tensors, key))
+
+
+def seal_body(envelope: Envelope, schema: Schema, codec: Codec, body: bytes) -> bytes:
+    """The message around a body that the codec made of tensors with this schema."""
+    header = _header(envelope, schema, codec, len(body))
     return b"".join((header, _digest(header, body), body))
+
+
+def kind_of(message: bytes) -> int | None:
+    """The kind that a message says it has; None where it is no message."""
+    return _HEADER.unpack_from(message)[2] if len(message) >= OVERHEAD else None
 
 
 def unseal(data: bytes, expected: Envelope, schema: Schema, codec: Codec) -> tuple[Envelope, Tensors]:
@@ -120,6 +144,14 @@ def unseal(data: bytes, expected: Envelope, schema: Schema, codec: Codec) -> tup
     return found, tensors
 
 
+def model_digest(tensors: Mapping[str, Tensor]) -> bytes:
+    """16 bytes that name a model: its names, shapes and every bit of its values."""
+    digest = hashlib.sha256(schema_hash(schema_of(tensors)))
+    for name in sorted(tensors):
+        digest.update(tensors[name].detach().contiguous().numpy().data)
+    return digest.digest()[:16]
+
+
 def schema_hash(schema: Schema) -> bytes:
     """16 bytes that name a schema."""
     listed = json.dumps([[name, list(shape)] for name, shape in schema.items()])
@@ -137,6 +169,7 @@ def _header(envelope: Envelope, schema: Schema, codec: Codec, body: int) -> byte
         envelope.examples,
         envelope.loss,
         bytes.fromhex(envelope.run),
+        envelope.base,
         schema_hash(schema),
         hashlib.sha256(codec.name.encode()).digest()[:8],
         4 * numel(schema),
@@ -156,7 +189,22 @@ def _checked(data: bytes, expected: Envelope, schema: Schema, codec: Codec) -> t
         raise MessageError("length", f"{len(view)} bytes cannot hold an envelope of {OVERHEAD}")
     fields = _HEADER.unpack_from(view)
     wanted = _HEADER.unpack(_header(expected, schema, codec, 0))
-    names = ("magic", "version", "kind", "stage", "round", "client", "", "", "run", "schema", "codec", "raw length", "")
+    names = (
+        "magic",
+        "version",
+        "kind",
+        "stage",
+        "round",
+        "client",
+        "",
+        "",
+        "run",
+        "base",
+        "schema",
+        "codec",
+        "raw length",
+        "",
+    )
     for name, found, want in zip(names, fields, wanted, strict=True):
         if name and found != want:
             raise MessageError(name, f"{_show(found)} instead of {_show(want)}")
@@ -166,7 +214,7 @@ def _checked(data: bytes, expected: Envelope, schema: Schema, codec: Codec) -> t
         raise MessageError("length", f"a body of {len(body)} bytes, declared {fields[-1]}, where {limit} are expected")
     if _digest(header, body) != digest:
         raise MessageError("digest", "the content does not match its digest: it was damaged or altered")
-    found = Envelope(fields[2], expected.run, fields[4], fields[3], fields[5], fields[6], fields[7])
+    found = Envelope(fields[2], expected.run, fields[4], fields[3], fields[5], fields[6], fields[7], fields[9])
     return found, body
 
 

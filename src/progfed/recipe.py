@@ -44,7 +44,9 @@ class Recipe:
     """A schedule, and how each of its rounds goes.
 
     `cohort` clients are drawn in each round. The mean is weighted by their examples, or `uniform`. `up` and `down` are
-    the codecs of the two directions. A round needs `min_updates` valid updates, or training stops.
+    the codecs of the two directions. With `feedback` a client adds what its codec lost to its next update; with `delta`
+    a client that took part in the round before is sent only the compressed change of the model it holds.
+    A round needs `min_updates` valid updates, or training stops.
     """
 
     schedule: Schedule
@@ -55,6 +57,8 @@ class Recipe:
     weighting: Literal["examples", "uniform"] = "examples"
     up: Codec = field(default_factory=Float)
     down: Codec = field(default_factory=Float)
+    feedback: bool = False
+    delta: bool = False
     min_updates: int = 1
     seed: int = 0
 

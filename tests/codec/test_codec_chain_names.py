@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -109,3 +110,19 @@ def test_codecs_are_values_that_cannot_change() -> None:
     assert repr(codec("LQ-8+SP-25")) == (
         "Chain(steps=(Quantize(bits=8, chunk=None), Sparsify(percent=25, rescale=True)))"
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["LQ-8+SP-25", "LQ-2+SP-10", "SP-25+LQ-8", "SP-33+LQ-2", "ROT+LQ-8+SP-25", "SP-25+ROT+LQ-4"]
+)
+def test_a_chain_of_unbiased_steps_is_unbiased(name: str) -> None:
+    values, trials = torch.rand(37, generator=rng.generator(0)) * 2 - 1, 1500
+    total = torch.zeros(37, dtype=torch.float64)
+    for key in range(trials):
+        total += through(name, {"w": values}, key)["w"]
+    # Hoeffding, below 1e-6 for any number: one draw lies within the largest decoded magnitude. Levels stay inside the
+    # range, so that is |x| / ratio, or ||x|| / ratio where a rotation may gather the norm in one number.
+    ratio = min(step.percent for step in codec(name).steps if isinstance(step, Sparsify)) / 100  # type: ignore[attr-defined]
+    largest = float(values.norm() if "ROT" in name else values.abs().max()) / ratio
+    allowed = 2 * largest * math.sqrt(math.log(2 * 37 / 1e-6) / (2 * trials))
+    assert float((total / trials - values).abs().max()) <= allowed

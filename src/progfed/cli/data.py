@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
-from progfed.data.catalog import CATALOG, DataSet, Found, check, find, load, locate
+from progfed.data.catalog import CATALOG, find, load
 from progfed.data.fetch import fetch
+from progfed.data.inventory import DataSet, Found, check, locate
 from progfed.data.labels import label_counts, spread
 from progfed.errors import DataError
 from progfed.examples import FederatedData

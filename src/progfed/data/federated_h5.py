@@ -1,31 +1,20 @@
 """Data in the federated HDF5 layout: `/examples/<client>/{pixels or image, label}`, a client read when it is asked for.
 
-The file is opened for each client and closed again, so that no handle crosses a fork into a worker process. Links,
-external storage, virtual data sets and loadable filters are refused: nothing outside the file is ever read.
+The file is opened for each client and closed again, so that no handle crosses a fork into a worker process.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from progfed.data import augment as augmentation
-from progfed.data.integrity import MEGABYTE, damaged, optional, reading, require_file
+from progfed.data.hdf5 import client_group, examples_of, images_of, label_count, labels_of
+from progfed.data.integrity import damaged
 from progfed.examples import Augment, Examples, FederatedData
-
-_CLIENT_CAP = 1024 * MEGABYTE
-_FILTERS = frozenset(
-    {1, 2, 3, 32000}
-)  # deflate, shuffle, fletcher32, lzf: built in; others would be loaded as plug-ins
-_IMAGES = ("pixels", "image")
 
 
 @dataclass(frozen=True)
@@ -42,19 +31,19 @@ class Source:
 
     def load(self, index: int) -> Examples:
         """The examples of one client, checked."""
-        with _examples(self.path) as group:
+        with examples_of(self.path) as group:
             return self._read(group, self.clients[index])
 
     def everything(self) -> Examples:
         """The examples of all clients, in their order."""
-        with _examples(self.path) as group:
+        with examples_of(self.path) as group:
             pieces = [self._read(group, client) for client in self.clients]
         return Examples(torch.cat([piece.inputs for piece in pieces]), torch.cat([piece.targets for piece in pieces]))
 
     def _read(self, group: Any, client: str) -> Examples:
-        member = _member(group, client, self.path)
-        labels = _labels(member, client, self.classes if self.below is None else None, self.path)
-        images = _images(member, client, len(labels), self.path)
+        member = client_group(group, client, self.path)
+        labels = labels_of(member, client, self.classes if self.below is None else None, self.path)
+        images = images_of(member, client, len(labels), self.path)
         if self.below is not None:
             kept = labels < self.below
             labels, images = labels[kept], images[kept]
@@ -165,89 +154,15 @@ def open_source(
     path: Path, *, classes: int, moments: augmentation.Moments | None, below: int | None = None, invert: bool = False
 ) -> Source:
     """Read the names and sizes of the clients of a file, and nothing else; a client without examples is left out."""
-    with _examples(path) as group:
-        sized = [(name, _size(_member(group, name, path), name, below, path)) for name in sorted(group)]
+    with examples_of(path) as group:
+        sized = [(name, _size(client_group(group, name, path), name, below, path)) for name in sorted(group)]
     held = [(name, size) for name, size in sized if size]
     if not held:
         raise damaged(path, "has no client with examples under /examples")
     return Source(path, tuple(n for n, _ in held), tuple(s for _, s in held), classes, moments, below, invert)
 
 
-@contextmanager
-def _examples(path: Path) -> Iterator[Any]:
-    h5py = optional("h5py", "hdf5")
-    require_file(path, f"put {path.name} there, or run `progfed data fetch`")
-    with reading(path):
-        try:
-            with h5py.File(path, "r") as file:
-                yield _child(file, "examples", h5py.Group, path)
-        except (RuntimeError, KeyError, TypeError) as error:  # what h5py raises on broken structures
-            raise ValueError(str(error)) from error
-
-
-def _member(group: Any, client: str, path: Path) -> Any:
-    return _child(group, client, optional("h5py", "hdf5").Group, path)
-
-
-def _child(group: Any, name: str, kind: type, path: Path) -> Any:
-    """A group or data set that is really in this file, by its name."""
-    h5py = optional("h5py", "hdf5")
-    where = name if name == "examples" else f"{name} (of {group.name})"
-    links, key = group.id.links, name.encode()
-    if not links.exists(key):
-        raise damaged(path, f"has no {where}")
-    if links.get_info(key).type != h5py.h5l.TYPE_HARD:
-        raise damaged(path, f"has a link at {where}, and links are not followed")
-    child = group[name]
-    if not isinstance(child, kind):
-        raise damaged(path, f"has a {type(child).__name__.lower()} at {where}, where a {kind.__name__.lower()} belongs")
-    return child
-
-
-def _dataset(member: Any, name: str, path: Path) -> Any:
-    h5py = optional("h5py", "hdf5")
-    data = _child(member, name, h5py.Dataset, path)
-    plan = data.id.get_create_plist()
-    if plan.get_layout() == h5py.h5d.VIRTUAL or plan.get_external_count():
-        raise damaged(path, f"keeps {data.name} in another file, which is not read")
-    if not {plan.get_filter(index)[0] for index in range(plan.get_nfilters())} <= _FILTERS:
-        raise damaged(path, f"compresses {data.name} with a filter that is not built in")
-    chunk = math.prod(data.chunks) * data.dtype.itemsize if data.chunks else 0
-    if data.dtype.kind not in "uif" or max(data.size * data.dtype.itemsize, chunk) > _CLIENT_CAP:
-        raise damaged(path, f"has {data.name} of type {data.dtype} and shape {data.shape}, which no client's data has")
-    return data
-
-
 def _size(member: Any, client: str, below: int | None, path: Path) -> int:
-    if below is not None:
-        return int((_labels(member, client, None, path) < below).sum())
-    shape = _child(member, "label", optional("h5py", "hdf5").Dataset, path).shape
-    if not shape:
-        raise damaged(path, f"has a single value for the labels of client {client}")
-    return int(shape[0])
-
-
-def _labels(member: Any, client: str, classes: int | None, path: Path) -> Tensor:
-    data = _dataset(member, "label", path)
-    if data.dtype.kind not in "ui" or data.shape not in {(data.size,), (data.size, 1)}:
-        raise damaged(path, f"has labels of type {data.dtype} and shape {data.shape} for client {client}")
-    labels = torch.from_numpy(data[()].astype(np.int64).reshape(-1))
-    bad = labels[(labels < 0) | (labels >= (classes if classes is not None else 1 << 31))]
-    if len(bad):
-        raise damaged(path, f"has label {int(bad[0])} for client {client}, outside the {classes} classes")
-    return labels
-
-
-def _images(member: Any, client: str, number: int, path: Path) -> Tensor:
-    """Images as `[n, channels, height, width]`: floats 0..1 or bytes."""
-    name = next((name for name in _IMAGES if name in member), _IMAGES[0])
-    data = _dataset(member, name, path)
-    if data.dtype not in (np.dtype(np.float32), np.dtype(np.uint8)) or data.ndim not in (3, 4) or len(data) != number:
-        raise damaged(
-            path, f"has images of type {data.dtype} and shape {data.shape} for the {number} labels of {client}"
-        )
-    values = data[()]
-    images = torch.from_numpy(values[:, None] if values.ndim == 3 else np.ascontiguousarray(np.moveaxis(values, 3, 1)))
-    if images.is_floating_point() and number and not (images.min() >= 0 and images.max() <= 1):
-        raise damaged(path, f"has pixels outside 0..1 for client {client}")
-    return images
+    if below is None:
+        return label_count(member, client, path)
+    return int((labels_of(member, client, None, path) < below).sum())

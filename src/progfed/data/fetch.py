@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from progfed.data.archives import members
-from progfed.data.catalog import DataSet, Download, File, check
 from progfed.data.integrity import MEGABYTE, check_file, damaged, reading, require_file
+from progfed.data.inventory import DataSet, Download, File, check
 from progfed.errors import DataError
 
 Progress = Callable[[str, int, int | None], None]
@@ -53,6 +53,8 @@ def _download(data: DataSet, download: Download, root: Path, progress: Progress)
             total = int(response.headers.get("Content-Length") or 0) or None
             return _install(response, download, root, lambda done: progress(download.file.path, done, total))
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        if isinstance(error, urllib.error.HTTPError):  # the refusal came with a page, whose connection is still open
+            error.close()
         reason = getattr(error, "reason", None) or error
         raise DataError(
             f"{download.address} cannot be downloaded ({reason}): get the file elsewhere, put it into a folder, "
@@ -98,10 +100,10 @@ def _place(path: Path, download: Download, root: Path, progress: Progress) -> li
 def _install(stream: IO[bytes], download: Download, root: Path, progress: Callable[[int], None]) -> list[Path]:
     """Write a stream to its place, or the members of an archive to theirs, once its hash is right."""
     target = root / download.file.path
-    with _temporary(target) as part:
+    with _temporary(target) as part, _named(part, target):
         _write(stream, part, download.cap, target, progress)
         if download.file.digest is not None:
-            _verify(part, download.file, target)
+            check_file(part, download.file.digest, unzip=download.file.unzip, cap=download.cap)
         if download.members:
             return _unpack(part, download, root)
         part.replace(target)
@@ -114,12 +116,12 @@ def _unpack(archive: Path, download: Download, root: Path) -> list[Path]:
     for name, stream in members(archive, lambda name: _target(name, download) is not None, cap=download.cap):
         target = root / str(_target(name, download))
         with _temporary(target) as part:
-            with reading(root / download.file.path):
+            with reading(archive):
                 _write(stream, part, download.cap, target, lambda done: None)
             part.replace(target)
         placed.append(target)
     if len(placed) < len(download.members):
-        raise damaged(root / download.file.path, f"does not hold {', '.join(download.members)}")
+        raise damaged(archive, f"does not hold {', '.join(download.members)}")
     for folder in {target.parent for target in placed}:
         _sync(folder)
     return placed
@@ -137,9 +139,11 @@ def _target(name: str, download: Download) -> str | None:
     return None
 
 
-def _verify(part: Path, file: File, target: Path) -> None:
+@contextmanager
+def _named(part: Path, target: Path) -> Iterator[None]:
+    """Let errors name the file the user knows of, not the temporary one."""
     try:
-        check_file(part, str(file.digest), unzip=file.unzip, cap=1024 * MEGABYTE)
+        yield
     except DataError as error:
         raise DataError(str(error).replace(str(part), f"what came for {target}")) from error
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ def read_nifti(path: Path, *, needed: str = "put the volume there") -> np.ndarra
 
 
 def _decoded(nibabel: Any, content: bytes) -> np.ndarray:
-    with nibabel.imageglobals.LoggingOutputSuppressor():  # one error is enough
+    with _quiet(nibabel.imageglobals.logger):
         image = nibabel.Nifti1Image.from_bytes(content)
     kind, shape = image.get_data_dtype(), image.shape
     if kind.kind not in "uif" or len(shape) not in (3, 4) or min(shape) < 1:
@@ -46,6 +48,16 @@ def _decoded(nibabel: Any, content: bytes) -> np.ndarray:
     with np.errstate(all="ignore"):  # a slope that overflows leaves values that are not finite
         values: np.ndarray = np.asanyarray(image.dataobj)
     return values
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Without the log of each oddity that nibabel mends in a header: one error is enough."""
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def read_labels(path: Path, allowed: Sequence[int], shape: Sequence[int], *, needed: str = "") -> np.ndarray:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
@@ -19,8 +20,10 @@ from progfed.blocks import Progressive
 from progfed.client import Learner
 from progfed.errors import ProgfedError, TrainingError
 from progfed.examples import FederatedData
-from progfed.protocol import Task, Update
+from progfed.protocol import Memory, Task, Update
 from progfed.recipe import Recipe
+
+Arrays = dict[str, dict[str, Any]]
 
 
 @contextmanager
@@ -44,6 +47,7 @@ class LocalEngine:
     def __init__(
         self, model: Progressive, data: FederatedData, recipe: Recipe, *, run: str = "0" * 16, workers: int = 1
     ) -> None:
+        self.memories: dict[int, Memory] = {}
         self._learner = Learner(model, data, recipe, run)
         self._sizes = data.sizes
         self._pipes: list[Connection] = []
@@ -55,12 +59,13 @@ class LocalEngine:
         if not self._pipes:
             for task in tasks:
                 with one_thread():
-                    update = self._learner(task)
+                    update, memory = self._learner(task, self.memories.get(task.client, {}))
+                self._remember(task.client, memory)
                 yield update
             return
         shares = self._deal(tasks)
         for pipe, share in zip(self._pipes, shares, strict=True):
-            self._send(pipe, share)
+            self._send(pipe, [(task, to_arrays(self.memories.get(task.client, {}))) for task in share])
         waiting = {pipe: len(share) for pipe, share in zip(self._pipes, shares, strict=True) if share}
         while waiting:
             for pipe in [pipe for pipe in wait(list(waiting)) if isinstance(pipe, Connection)]:
@@ -90,7 +95,11 @@ class LocalEngine:
             self._pipes.append(ours)
             self._processes.append(process)
 
-    def _send(self, pipe: Connection, share: list[Task]) -> None:
+    def _remember(self, client: int, memory: Memory) -> None:
+        if memory:
+            self.memories[client] = memory
+
+    def _send(self, pipe: Connection, share: list[tuple[Task, Arrays]]) -> None:
         try:
             pipe.send(share)
         except OSError as error:
@@ -108,8 +117,10 @@ class LocalEngine:
             ) from error
         if isinstance(reply, Exception):
             raise reply
-        assert isinstance(reply, Update)
-        return reply
+        update, memory = reply
+        assert isinstance(update, Update)
+        self._remember(update.client, from_arrays(memory))
+        return update
 
     def close(self) -> None:
         """End the workers."""
@@ -131,21 +142,32 @@ class LocalEngine:
         self.close()
 
 
+def to_arrays(memory: Memory) -> Arrays:
+    """A memory as it crosses to a worker: plain arrays, since tensors would each take a file handle."""
+    return {kind: {name: value.numpy() for name, value in tensors.items()} for kind, tensors in memory.items()}
+
+
+def from_arrays(arrays: Arrays) -> Memory:
+    """The memory that `to_arrays` packed."""
+    return {kind: {name: torch.from_numpy(value) for name, value in ts.items()} for kind, ts in arrays.items()}
+
+
 def _work(learner: Learner, pipe: Connection, others: list[Connection]) -> None:
     """A worker: shares of tasks in, one update after the other out, until the engine hangs up."""
     for other in others:
         other.close()  # copies of the other workers' pipes, or a closed engine would not be noticed
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to handle: it finishes the round
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     while True:
         try:
-            tasks = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
+            share = pipe.recv()
+        except EOFError:
             return
-        for task in tasks:
+        for task, memory in share:
             try:
-                pipe.send(learner(task))
-            except KeyboardInterrupt:
-                return
+                update, kept = learner(task, from_arrays(memory))
+                pipe.send((update, to_arrays(kept)))
             except (BrokenPipeError, ConnectionResetError):
                 return
             except ProgfedError as error:

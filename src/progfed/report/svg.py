@@ -100,7 +100,7 @@ def _legend(drawn: Sequence[tuple[Series, Style]]) -> tuple[list[str], int]:
             x, y = LEFT, y + 20
         parts.append(
             f'<path d="M{x} {y - 4}h18" stroke="{style.colour}" stroke-width="3" stroke-linecap="round"{_dash(style)}/>'
-            f'<text x="{x + 25}" y="{y}">{escape(series.label)}</text>'
+            f'<text x="{x + 25}" y="{y}">{series.label}</text>'
         )
         x += round(width + 10)
     return parts, y - 48
@@ -197,7 +197,7 @@ def _ends(drawn: Sequence[tuple[Series, Style]], x: Scale, y: Scale, axis: Axis)
             f'<text x="{at:.1f}" y="{label:.1f}" text-anchor="{anchor}" font-weight="600" fill="{style.colour}">'
             f"{point.metric.mean:.1f} %</text>"
             f'<text x="{at:.1f}" y="{label + 15:.1f}" text-anchor="{anchor}" font-size="11.5">'
-            f"{_cost(point.at[axis.name], axis)}</text>"
+            f"{_cost(point.at[axis.name], axis)}{' rounds' if axis.name == 'round' else ''}</text>"
         )
     return parts
 

@@ -1,0 +1,105 @@
+"""Saving a run as it goes, and going on where it was saved."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+import torch
+
+from progfed import checkpoint, server
+from progfed.checkpoint import Checkpoint
+from progfed.errors import StorageError
+from progfed.federate import Progress, Round
+from progfed.protocol import Cost, Memory, model_digest
+from progfed.records import Log, Record, RunDirectory
+from progfed.tensors import Tensors
+
+SHARE = 50
+"""A checkpoint is due when this many times the cost of the last one has passed: at most 2 % of the time."""
+
+
+class Saver:
+    """Writes a line per round, and a checkpoint whenever one is due."""
+
+    def __init__(
+        self, directory: RunDirectory, log: Log, experiment: str, every: int | None, memories: dict[int, Memory]
+    ) -> None:
+        self._directory, self._log, self._experiment, self._every = directory, log, experiment, every
+        self._memories = memories
+        self._unsaved: Progress | None = None
+        self._cost, self._last = 0.0, time.perf_counter()
+
+    def add(self, done: Round, record: Record) -> None:
+        self._log.append(record)
+        self._unsaved = done.progress
+        if self._every:
+            due = done.number % self._every == 0
+        else:
+            due = time.perf_counter() - self._last >= SHARE * self._cost
+        if due:
+            self.close()
+
+    def close(self) -> None:
+        """Save the last round, if it is not saved yet."""
+        if self._unsaved is None:
+            return
+        began = time.perf_counter()
+        self._log.sync()
+        checkpoint.save(self._directory.checkpoints, to_checkpoint(self._unsaved, self._experiment, self._memories))
+        self._unsaved = None
+        self._last = time.perf_counter()
+        self._cost = self._last - began
+
+
+def to_checkpoint(progress: Progress, experiment: str, memories: dict[int, Memory]) -> Checkpoint:
+    """Progress as files; the server's slots and the clients' numbers become name prefixes.
+
+    Of the models that clients hold only the server's copy is stored, with the list of those who hold it: whoever holds
+    another one would ask for a whole model anyway.
+    """
+    slots = {f"{slot}/{name}": value for slot, tensors in progress.state.items() for name, value in tensors.items()}
+    lost = {f"{client}/{name}": t for client, m in memories.items() for name, t in m.get("lost", {}).items()}
+    current = model_digest(progress.held)
+    holders = [client for client, m in sorted(memories.items()) if "held" in m and model_digest(m["held"]) == current]
+    state = {
+        "experiment": experiment,
+        "cost": asdict(progress.cost),
+        "slots": sorted(progress.state),
+        "holders": holders,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    tensors = {"model": progress.params, "server": slots, "held": progress.held, "lost": lost}
+    return Checkpoint(progress.round, tensors, state)
+
+
+def resume(directory: RunDirectory, experiment: str, memories: dict[int, Memory]) -> Progress | None:
+    """Where to go on: the newest valid checkpoint; records are cut back to it, and the clients' memories restored."""
+    found = checkpoint.load(directory.checkpoints)
+    directory.cut(found.round if found else 0)
+    if found is None:
+        return None
+    for key, now in (("experiment", experiment), ("torch", torch.__version__), ("threads", torch.get_num_threads())):
+        if found.state[key] != now:
+            raise StorageError(
+                f"{directory.path} was begun with {key} {found.state[key]}, now it is {now}: the numbers would differ; "
+                "continue in the same set-up, or start over with --fresh"
+            )
+    empty: server.State = {slot: {} for slot in found.state["slots"]}
+    state = empty | unprefixed(found.tensors["server"])
+    held = found.tensors["held"]
+    for client in found.state["holders"]:
+        memories.setdefault(client, {})["held"] = held
+    for client, lost in unprefixed(found.tensors["lost"]).items():
+        memories.setdefault(int(client), {})["lost"] = lost
+    return Progress(found.round, found.tensors["model"], state, held, Cost(**found.state["cost"]))
+
+
+def unprefixed(tensors: Tensors) -> dict[str, Tensors]:
+    """`a/x, a/y, b/x` as `a: x, y` and `b: x`."""
+    grouped: dict[str, Tensors] = {}
+    for key, value in tensors.items():
+        prefix, name = key.split("/", 1)
+        grouped.setdefault(prefix, {})[name] = value
+    return grouped

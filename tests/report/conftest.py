@@ -1,0 +1,5 @@
+"""The fixtures of the report's tests."""
+
+from .report_runs import edited, runs, trained
+
+__all__ = ["edited", "runs", "trained"]

@@ -1,0 +1,141 @@
+"""Figures: what is drawn stands where the records say, and reads on white and on dark."""
+
+from __future__ import annotations
+
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from progfed.errors import UsageError
+from progfed.report import write_report
+from progfed.report.collect import collect
+from progfed.report.curves import AXES, Study, studies
+from progfed.report.numbers import amount, duration, ticks
+from progfed.report.plots import plot
+from progfed.report.svg import COLOURS, INK, figure
+
+from .report_runs import hostile, lines, stopped, tiny
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def one(folder: Path) -> Study:
+    (study,) = studies(collect([folder]))
+    return study
+
+
+def drawn(svg: str) -> dict[str, list[tuple[float, float]]]:
+    """The lines of a figure by colour, in pixels."""
+    found = {}
+    for path in ElementTree.fromstring(svg).iter(f"{SVG}path"):
+        if path.get("fill") == "none":
+            pairs = re.findall(r"(-?[\d.]+) (-?[\d.]+)", path.get("d", ""))
+            found[path.get("stroke", "")] = [(float(x), float(y)) for x, y in pairs]
+    return found
+
+
+@pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
+def test_a_line_runs_through_the_means_of_the_records(trained: Path, axis) -> None:  # type: ignore[no-untyped-def]
+    points = drawn(figure(one(trained), axis))[COLOURS[1]]
+    seeds = [lines(trained / f"lin-seed{seed}") for seed in (1, 2)]
+
+    def cost(line: dict[str, object]) -> float:
+        total = line["total"]
+        assert isinstance(total, dict)
+        known = {"bytes": total["down_bytes"] + total["up_bytes"], "round": line["round"]}
+        return float(known.get(axis.name, total.get(axis.name)))  # type: ignore[arg-type]
+
+    costs = [sum(cost(line) for line in both) / 2 for both in zip(*seeds, strict=True)]
+    metrics = [sum(line["metric"] for line in both) / 2 for both in zip(*seeds, strict=True)]
+    assert len(points) == len(costs)
+    # an axis is linear: pixels and values have the same proportions, up to the tenth of a pixel that is written
+    (left, _), (right, _) = points[0], points[-1]
+    for (x, _), value in zip(points, costs, strict=True):
+        assert x == pytest.approx(left + (value - costs[0]) / (costs[-1] - costs[0]) * (right - left), abs=0.11)
+    low, high = metrics.index(min(metrics)), metrics.index(max(metrics))
+    for (_, y), value in zip(points, metrics, strict=True):
+        share = (value - metrics[low]) / (metrics[high] - metrics[low])
+        assert y == pytest.approx(points[low][1] + share * (points[high][1] - points[low][1]), abs=0.11)
+
+
+def test_growth_warm_up_and_the_last_value_are_marked(trained: Path) -> None:
+    svg = figure(one(trained), AXES[0])
+    texts = ["".join(text.itertext()) for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+    finals = [lines(trained / f"lin-seed{seed}")[-1] for seed in (1, 2)]
+    assert "stage 2" in texts
+    assert svg.count("<title>warm-up</title>") == 1
+    assert f"{sum(line['metric'] for line in finals) / 2:.1f} %" in texts
+    assert amount(sum(line["total"]["down_bytes"] + line["total"]["up_bytes"] for line in finals) / 2, "B") in texts
+
+
+def test_a_name_with_markup_is_only_text_in_a_figure(tmp_path: Path) -> None:
+    name = '"><script>alert(1)</script>&amp;'
+    stopped(hostile(tiny(), name), tmp_path / "run", 2)
+    tree = ElementTree.fromstring(figure(one(tmp_path), AXES[0]))
+    assert not list(tree.iter(f"{SVG}script"))
+    assert name in ["".join(text.itertext()) for text in tree.iter(f"{SVG}text")]
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#0d1117"])
+@pytest.mark.parametrize("colour", [*COLOURS, INK])
+def test_every_colour_stands_out_three_to_one(colour: str, ground: str) -> None:
+    dark, light = sorted((luminance(colour), luminance(ground)))
+    assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+@given(low=st.floats(-1e6, 1e6), span=st.floats(1e-3, 1e12), number=st.integers(2, 10))
+def test_ticks_are_inside_the_range_and_equally_far_apart(low: float, span: float, number: int) -> None:
+    found = ticks(low, low + span, number)
+    air = 1e-6 * max(abs(low), span)
+    assert 1 <= len(found) <= number + 1
+    assert all(low - air <= value <= low + span + air for value in found)
+    steps = [after - before for before, after in pairwise(found)]
+    assert all(step == pytest.approx(steps[0], rel=1e-6, abs=air) for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.04, "0.0 s"), (59.9, "59.9 s"), (60, "1:00"), (3599.6, "1:00:00"), (7322, "2:02:02")]
+)
+def test_durations_read_like_a_clock(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+@pytest.mark.parametrize(("kind", "magic"), [("pdf", b"%PDF-"), ("png", b"\x89PNG\r\n")])
+def test_matplotlib_writes_the_same_file_for_the_same_records(trained: Path, kind: str, magic: bytes) -> None:
+    study = one(trained)
+    data = plot(study, AXES[0], kind)
+    assert data.startswith(magic)
+    assert plot(study, AXES[0], kind) == data
+
+
+def test_dollars_and_underscores_in_names_do_not_upset_matplotlib(tmp_path: Path) -> None:
+    stopped(hostile(tiny(), "_$\\frac$"), tmp_path / "run", 2)
+    assert plot(one(tmp_path), AXES[0], "png").startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_a_pdf_is_refused_by_naming_the_extra(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UsageError, match=r"progfed\[plots\]"):
+        write_report([trained], tmp_path / "out", formats=["svg", "pdf"])
+    assert not (tmp_path / "out").exists()
+    names = {path.name for path in write_report([trained], tmp_path / "out")}
+    assert {"report.html", "results.csv", "reach.csv", "tiny-bytes.svg", "tiny-round.svg", "tiny-flops.svg"} == names
+
+
+def test_an_unknown_format_is_refused(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="svg, pdf, png, not 'gif'"):
+        write_report([trained], tmp_path, formats=["gif"])
