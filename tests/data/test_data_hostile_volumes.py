@@ -69,6 +69,13 @@ VOLUMES: dict[str, Case] = {
 }
 
 
+VOLUMES_REASONS = {
+    "a header that declares terabytes": "cut short",
+    "a bomb": "decompresses to more than",
+}
+"""Where another layer would refuse too: the safeguard meant for the case must be the one that speaks."""
+
+
 @pytest.mark.parametrize("case", VOLUMES)
 def test_a_broken_volume_is_refused(
     tmp_path: Path, refused: Refused, case: str, monkeypatch: pytest.MonkeyPatch
@@ -83,7 +90,8 @@ def test_a_broken_volume_is_refused(
 
     assert len(load()) == 2
     spoil(tmp_path)
-    refused(tmp_path, load, named)
+    message = refused(tmp_path, load, named)
+    assert VOLUMES_REASONS.get(case, "") in message
 
 
 def case_file(part: str) -> Callable[[Path], Path]:

@@ -13,9 +13,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from progfed.cli.report import report
+from progfed.cli.report import fitted, report
 from progfed.errors import StorageError
-from progfed.report import write_report
+from progfed.report import make_report, write_report
 from progfed.report.numbers import amount, percent
 
 from .report_runs import hostile, lines, stopped, summary, tiny
@@ -154,6 +154,22 @@ def test_the_command_prints_the_tables_and_where_the_page_is(trained: Path, tmp_
     row = next(line for line in said.splitlines() if line.startswith("lin "))
     assert f"{(low + high) / 2:.2f} ± {(high - low) / 2**0.5:.2f}" in row
     assert said.splitlines()[-1] == f"report: {tmp_path / 'report.html'}"
+
+
+@pytest.mark.parametrize("width", [30, 80, 120, 240])
+def test_a_narrow_terminal_has_every_column_once_and_no_piece_too_wide(trained: Path, width: int) -> None:
+    made = make_report([trained])
+    for table in made.tables(made.studies[0]):
+        pieces = fitted(table, width)
+        assert [heading for piece in pieces for heading in piece.headings[1:]] == list(table.headings[1:])
+        for piece in pieces:
+            widths = [
+                max(len(word) for word in [*heading.split(), *cells])
+                for heading, *cells in zip(piece.headings, *piece.rows, strict=True)
+            ]
+            assert sum(widths) + 2 * len(widths) <= width or len(widths) == 2
+        cells = [[piece.rows[index][1:] for piece in pieces] for index in range(len(table.rows))]
+        assert [sum(row, ()) for row in cells] == [row[1:] for row in table.rows]
 
 
 def test_the_command_says_what_is_missing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from progfed.report import Report, make_report, save_report
 from progfed.report.present import Table
 
 _WIDE = 240  # a pipe or a file has no width: nothing is folded there
+_GAP = 2  # between columns
 
 
 def report(
@@ -50,13 +51,37 @@ def _show(made: Report) -> None:
         console = Console(highlight=False, width=_WIDE)
     for study in made.studies:
         for table in made.tables(study):
-            console.print(_rich(table))
-            console.print()
+            for piece in fitted(table, console.width):
+                console.print(_rich(piece))
+                console.print()
+
+
+def fitted(table: Table, width: int) -> list[Table]:
+    """A table in as many pieces, each with the first column, as a narrow terminal needs to fold no number."""
+    columns = [(heading, [row[index] for row in table.rows]) for index, heading in enumerate(table.headings)]
+    sizes = [max(map(len, [*heading.split(), *cells])) + _GAP for heading, cells in columns]
+    pieces: list[list[int]] = []
+    for index in range(1, len(columns)):
+        room = width - sizes[0] - sum(sizes[one] for one in pieces[-1]) if pieces else -1
+        if room >= sizes[index]:
+            pieces[-1].append(index)
+        else:
+            pieces.append([index])
+    return [
+        Table(
+            table.title if number == 0 else "",
+            tuple(columns[index][0] for index in [0, *kept]),
+            tuple(zip(*(columns[index][1] for index in [0, *kept]), strict=True)),
+        )
+        for number, kept in enumerate(pieces)
+    ]
 
 
 def _rich(table: Table) -> RichTable:
     """Names come from files: they are put in as text, so that brackets in them are no markup."""
-    shown = RichTable(title=Text(table.title), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    shown = RichTable(box=None, pad_edge=False)
+    if table.title:
+        shown.title, shown.title_justify, shown.title_style = Text(table.title), "left", "bold"
     for index, heading in enumerate(table.headings):
         shown.add_column(Text(heading), justify="right" if index else "left", vertical="bottom", overflow="fold")
     for row in table.rows:

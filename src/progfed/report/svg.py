@@ -100,7 +100,7 @@ def _legend(drawn: Sequence[tuple[Series, Style]]) -> tuple[list[str], int]:
             x, y = LEFT, y + 20
         parts.append(
             f'<path d="M{x} {y - 4}h18" stroke="{style.colour}" stroke-width="3" stroke-linecap="round"{_dash(style)}/>'
-            f'<text x="{x + 25}" y="{y}">{series.label}</text>'
+            f'<text x="{x + 25}" y="{y}">{escape(series.label)}</text>'
         )
         x += round(width + 10)
     return parts, y - 48
