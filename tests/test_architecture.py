@@ -21,8 +21,8 @@ LAYERS = [
     {"errors"},
     {"tensors", "rng"},
     {"schedule", "rate", "examples"},
-    {"blocks", "codec", "server"},
-    {"flops", "protocol", "evaluate"},
+    {"blocks", "codec", "server", "aggregate", "privacy"},
+    {"flops", "protocol", "evaluate", "losses"},
     {"recipe"},
     {"client", "downlink", "inbox"},
     {"federate"},
@@ -31,7 +31,7 @@ LAYERS = [
     {"saving"},
     {"experiment"},
     {"experiments", "plan", "settings"},
-    {"report"},
+    {"report", "chaos"},
     {"cli"},
     {"__main__"},
 ]
@@ -42,6 +42,7 @@ ONLY_IN = {
     "rich": {"cli"},
     "h5py": {"data"},
     "nibabel": {"data"},
+    "dp_accounting": {"privacy"},
 }
 
 

@@ -12,8 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from progfed.blocks import Progressive, state
 from progfed.codec import Schema, schema_of
 from progfed.schedule import Phase
-from progfed.tensors import of_parts, part, tree_map
+from progfed.tensors import leaves, of_parts, part, tree_map
 
+_SMALL = 100_000
 _BATCH = 2  # BatchNorm refuses to train on a single value per channel
 
 
@@ -41,19 +42,28 @@ def phase_cost(model: Progressive, phase: Phase) -> PhaseCost:
         flops=per_example(model, phase),
         parameters=sum(sizes.values()),
         trained_parameters=sum(size for name, size in sizes.items() if part(name) in trained),
-        buffers=frozenset(tensors) - frozenset(sizes),
+        buffers=buffer_names(model, phase),
         down=schema_of(tensors),
         up=schema_of(of_parts(tensors, trained)),
     )
 
 
+def buffer_names(model: Progressive, phase: Phase) -> frozenset[str]:
+    """The floating-point buffers of a phase, such as BatchNorm's statistics."""
+    module = _shapes(model, phase)
+    return frozenset(state(module)) - {name for name, _ in module.named_parameters()}
+
+
 def per_example(model: Progressive, phase: Phase) -> int:
     """FLOPs of one training step, forward and backward of what is really trained, on one example.
 
-    Only shapes are computed with, so a 3D U-Net costs no more to count than a small ConvNet.
+    The step is really taken, on zeros, for small inputs; for large ones such as volumes only shapes are computed with,
+    which costs more per layer but nothing per voxel.
     """
     module = _shapes(model, phase).train()
     inputs = tree_map(_widen, model.example)
+    if all(leaf.numel() <= _SMALL for leaf in leaves(inputs)):
+        module, inputs = _zeros(module), tree_map(lambda leaf: torch.zeros_like(leaf, device="cpu"), inputs)
     with FlopCounterMode(display=False) as counter:
         _total(module(inputs)).backward()  # type: ignore[no-untyped-call]
     return int(counter.get_total_flops()) // _BATCH
@@ -63,6 +73,15 @@ def _shapes(model: Progressive, phase: Phase) -> torch.nn.Module:
     """The module of a phase on the `meta` device, made there if its makers allow it: no memory, no initialisation."""
     with torch.device("meta"):
         return model.phase_module(phase).to("meta")
+
+
+def _zeros(module: torch.nn.Module) -> torch.nn.Module:
+    """A module of shapes as a module of zeros."""
+    module = module.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            tensor.zero_()
+    return module
 
 
 def _widen(leaf: Tensor) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from progfed.errors import UsageError
-from progfed.experiment import Experiment
-from progfed.federate import paper_bytes, turns
+from progfed.experiment import Experiment, describe
+from progfed.federate import check, paper_bytes
 from progfed.flops import PhaseCost, phase_cost
 from progfed.protocol import Cost, message_size
 from progfed.schedule import Phase
@@ -16,34 +17,34 @@ from progfed.schedule import Phase
 Plan = dict[str, Any]
 
 
-def plan(experiment: Experiment) -> Plan:
+Known = dict[tuple[str, Phase], PhaseCost]
+"""Costs of phases that were counted before, by model."""
+
+
+def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     """Rounds, parameters, bytes down and up, and FLOPs, per stage and in total.
 
     Bytes are exact unless `exact` is false, where they are a bound; FLOPs take every client to hold the average number
     of examples.
     """
     model, recipe = experiment.make_model(), experiment.recipe
-    model.check(recipe.schedule)
-    costs: dict[Phase, PhaseCost] = {}
+    check(model, recipe)
+    known = {} if known is None else known
+    name = json.dumps(describe(experiment.model))
     stages: dict[int, Plan] = {}
     total = Cost()
-    for turn in turns(recipe.schedule):
-        phase = turn.phase
-        if phase not in costs:
-            costs[phase] = phase_cost(model, phase)
-        spent = Cost(
-            down_bytes=recipe.cohort * message_size(recipe.down, costs[phase].down),
-            up_bytes=recipe.cohort * message_size(recipe.up, costs[phase].up),
-            paper_bytes=recipe.cohort * paper_bytes(turn, costs[phase], recipe),
-            flops=round(costs[phase].flops * recipe.cohort * recipe.local.epochs * average_examples(experiment)),
-        )
-        row = stages.setdefault(phase.stage, _row(phase.stage, costs[phase].parameters))
-        row["warmup_rounds" if phase.warmup else "rounds"] += 1
-        for key in ("down_bytes", "up_bytes", "flops"):
-            row[key] += getattr(spent, key)
+    for phase in recipe.schedule:
+        key = name, replace(phase, rounds=1)
+        if key not in known:
+            known[key] = phase_cost(model, phase)
+        spent = _spent(phase, known[key], experiment)
+        row = stages.setdefault(phase.stage, _row(phase.stage, known[key].parameters))
+        row["warmup_rounds" if phase.warmup else "rounds"] += phase.rounds
+        for cost in ("down_bytes", "up_bytes", "flops"):
+            row[cost] += getattr(spent, cost)
         total += spent
     rounds = sum(phase.rounds for phase in recipe.schedule)
-    counted = {key: value for key, value in asdict(total).items() if key != "seconds"}
+    counted = {cost: value for cost, value in asdict(total).items() if cost != "seconds"}
     return {
         "experiment": experiment.name,
         "run": experiment.run,
@@ -53,16 +54,29 @@ def plan(experiment: Experiment) -> Plan:
     }
 
 
+def _spent(phase: Phase, cost: PhaseCost, experiment: Experiment) -> Cost:
+    """What all rounds of a phase cost."""
+    recipe = experiment.recipe
+    visits = recipe.cohort * phase.rounds
+    return Cost(
+        down_bytes=visits * message_size(recipe.down, cost.down),
+        up_bytes=visits * message_size(recipe.up, cost.up),
+        paper_bytes=recipe.cohort * sum(paper_bytes(phase, number, cost, recipe) for number in range(phase.rounds)),
+        flops=round(cost.flops * visits * recipe.local.epochs * average_examples(experiment)),
+    )
+
+
 def plans(chosen: Sequence[Experiment], family: Sequence[Experiment]) -> list[Plan]:
     """The plans of these runs, each with its cost relative to its baseline, found in the family of all runs."""
     runs = {experiment.run: experiment for experiment in family}
     made: dict[str, Plan] = {}
+    known: Known = {}
 
     def planned(run: str) -> Plan:
         if run not in runs:
             raise UsageError(f"the baseline {run!r} is not among the runs {', '.join(runs)}")
         if run not in made:
-            made[run] = plan(runs[run])
+            made[run] = plan(runs[run], known)
         return made[run]
 
     return [

@@ -89,15 +89,21 @@ def tree_map(function: Callable[[Tensor], Tensor], tree: T) -> T:
     raise TypeError(f"inputs must be tensors, or tuples, lists and dicts of tensors; found {type(tree).__name__}")
 
 
-def tree_len(tree: object) -> int:
-    """The number of examples in a tree of tensors whose first dimension is the example."""
-    lengths: set[int] = set()
+def leaves(tree: object) -> list[Tensor]:
+    """The tensors of a tree, in order."""
+    found: list[Tensor] = []
 
     def see(leaf: Tensor) -> Tensor:
-        lengths.add(len(leaf))
+        found.append(leaf)
         return leaf
 
     tree_map(see, tree)
+    return found
+
+
+def tree_len(tree: object) -> int:
+    """The number of examples in a tree of tensors whose first dimension is the example."""
+    lengths = {len(leaf) for leaf in leaves(tree)}
     if len(lengths) != 1:
         raise ValueError(f"the tensors of one set of inputs need one common first dimension, found {sorted(lengths)}")
     return lengths.pop()

@@ -88,18 +88,38 @@ def test_natural_clients_are_the_sorted_ids() -> None:
     assert [part.tolist() for part in parts] == [[1, 4], [0, 2], [3]]
 
 
-def test_pachinko_makes_clients_that_prefer_few_coarse_classes_but_spread_inside_them() -> None:
-    fine = torch.arange(100).repeat_interleave(50).numpy()
+def concentration(counts: np.ndarray) -> tuple[float, float]:
+    """The mean share of a client's largest coarse class, and of the largest fine class in coarse ones of 20 or more."""
+    coarse = counts.reshape(len(counts), 20, 5)
+    big = coarse[coarse.sum(2) >= 20]
+    return float(coarse.sum(2).max(1).mean() / 100), float((big.max(1) / big.sum(1)).mean())
+
+
+def test_pachinko_is_an_exact_split_of_equal_clients() -> None:
+    fine = np.repeat(np.arange(100), 50)
     owner = pachinko(fine, fine // 5, 50, seed=1)
     counts = np.stack([np.bincount(fine[owner == client], minlength=100) for client in range(50)])
     assert (counts.sum(1) == 100).all()
     assert (counts.sum(0) == 50).all()
-    early = counts[:25]  # before classes run out, the multinomials decide alone
-    coarse = early.reshape(25, 20, 5)
-    # Dir(0.1) over 20 classes: the largest share has mean near .45; uniform shares would give about .1
-    assert np.sort(coarse.sum(2), 1)[:, -1].mean() > 30
-    big = coarse[coarse.sum(2) >= 20]
-    assert (big.max(1) / big.sum(1)).mean() < 0.45  # Dir(10) over 5 stays near .2 to .35
+
+
+def test_pachinko_clients_match_dirichlet_multinomials_until_a_class_is_used_up() -> None:
+    """The first ten clients of ten seeds against a plain simulation in which nothing ever runs out."""
+    fine = np.repeat(np.arange(100), 100)
+    rows = []
+    for seed in range(10):
+        owner = pachinko(fine, fine // 5, 100, seed=seed)
+        first = np.stack([np.bincount(fine[owner == client], minlength=100) for client in range(10)])
+        assert int(first.sum(0).max()) < 100  # no class is used up yet, so the multinomials decided alone
+        rows.append(first)
+    draw = np.random.default_rng(0)
+    free = []
+    for _ in range(4000):
+        shares = draw.dirichlet(np.full(20, 0.1))[:, None] * draw.dirichlet(np.full(5, 10.0), 20)
+        free.append(draw.multinomial(100, shares.flatten()))
+    (coarse, inside), (coarse_free, inside_free) = concentration(np.concatenate(rows)), concentration(np.array(free))
+    assert abs(coarse - coarse_free) < 0.07  # four standard errors of 100 clients, .017 each
+    assert abs(inside - inside_free) < 0.02
 
 
 def test_pachinko_draws_coarse_classes_in_the_proportions_of_its_multinomial() -> None:

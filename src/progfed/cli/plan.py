@@ -11,8 +11,8 @@ from rich.table import Table
 
 from progfed import experiments
 from progfed.cli.options import Json, Name, Rounds, Runs, Seed, Settings, Warmup, chosen
-from progfed.cli.show import amount, percent
 from progfed.plan import Plan, plans
+from progfed.report.numbers import amount, percent
 from progfed.schedule import length
 
 
@@ -33,6 +33,8 @@ def list_experiments(as_json: Json = False) -> None:
         print(json.dumps(rows, indent=2))
         return
     table = Table("experiment", "run", "rounds", "stages", "compared with", box=None, pad_edge=False)
+    for column in table.columns:
+        column.overflow = "fold"
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
     Console().print(table)

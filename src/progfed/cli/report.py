@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated
 
 import typer
@@ -83,7 +84,9 @@ def _rich(table: Table) -> RichTable:
     if table.title:
         shown.title, shown.title_justify, shown.title_style = Text(table.title), "left", "bold"
     for index, heading in enumerate(table.headings):
-        shown.add_column(Text(heading), justify="right" if index else "left", vertical="bottom", overflow="fold")
+        width = max(map(len, [*heading.split(), *(row[index] for row in table.rows)]))
+        folded = Text("\n".join(wrap(heading, width)))
+        shown.add_column(folded, justify="right" if index else "left", vertical="bottom", no_wrap=index > 0)
     for row in table.rows:
         shown.add_row(*(Text(cell) for cell in row))
     return shown

@@ -30,11 +30,11 @@ from progfed.cli.options import (
     chosen,
 )
 from progfed.cli.report import show_tables
-from progfed.cli.show import amount
 from progfed.errors import StorageError
 from progfed.experiment import Experiment, train
 from progfed.records import Record, RunDirectory
 from progfed.report import write_report
+from progfed.report.numbers import amount
 
 Out = Annotated[Path | None, typer.Option(help="Where the run goes: one run's folder, or the parent of several.")]
 

@@ -101,10 +101,12 @@ def cifar100(
     partition: str = "pachinko",
     seed: int = 0,
     augment: bool = True,
+    crop: int = 24,
+    padding: int = 0,
     verify: bool = True,
 ) -> FederatedData:
     """CIFAR-100 over clients, as `cifar10`; but training crops are 24 x 24 without padding; the test stays at 32."""
-    steps = augmentation.cifar_training(augmentation.CIFAR100, crop=24, padding=0) if augment else None
+    steps = augmentation.cifar_training(augmentation.CIFAR100, crop=crop, padding=padding) if augment else None
     train, test = _tables(root, CIFAR100, verify=verify)
     parts = split(partition, train.labels, clients, seed=seed, groups=train.groups)
     return _federated(train, test, parts, steps, augmentation.CIFAR100, CIFAR100)

@@ -1,20 +1,23 @@
-"""Table 2: federated classification, end-to-end and progressive (Sec. 4.3; hyper-parameters of the public settings)."""
+"""Table 2: the federated tasks, end-to-end and progressive (Sec. 4.3; hyper-parameters of the public settings)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
 
-from progfed.data.cifar import cifar10
+from progfed.data.brats import brats
+from progfed.data.cifar import cifar10, cifar100
 from progfed.data.federated_h5 import emnist
+from progfed.evaluate import dice
 from progfed.experiment import Experiment
 from progfed.experiments.pairs import pair
+from progfed.losses import dice_loss
 from progfed.models.convnet import convnet_cifar, convnet_mnist
+from progfed.models.resnet import resnet18
+from progfed.models.unet import unet
 from progfed.rate import Cosine
 from progfed.recipe import Local, Recipe
 from progfed.schedule import end_to_end
-
-LOCAL = Local(momentum=0.9, weight_decay=1e-4)
 
 EMNIST = Experiment(
     name="federated",
@@ -25,7 +28,7 @@ EMNIST = Experiment(
         schedule=end_to_end(1500, stages=3),
         cohort=68,
         rate=Cosine(0.1),
-        local=replace(LOCAL, batch=20, epochs=1),
+        local=Local(epochs=1, batch=20, momentum=0.9, weight_decay=1e-4),
         weighting="uniform",
     ),
     evaluate_every=10,
@@ -33,21 +36,58 @@ EMNIST = Experiment(
     examples=671_585,
 )
 
-CIFAR10 = Experiment(
-    name="federated",
+CIFAR10 = replace(
+    EMNIST,
     run="cifar10",
     model=convnet_cifar,
     data=partial(cifar10, clients=100),
-    recipe=Recipe(
+    recipe=replace(
+        EMNIST.recipe,
         schedule=end_to_end(2000, stages=4),
         cohort=10,
-        rate=Cosine(0.1),
-        local=replace(LOCAL, batch=50, epochs=5),
-        weighting="uniform",
+        local=replace(EMNIST.recipe.local, epochs=5, batch=50),
     ),
-    evaluate_every=10,
     clients=100,
     examples=50_000,
 )
 
-RUNS = (*pair(EMNIST, stages=3, warmup=5), *pair(CIFAR10, stages=4))
+CIFAR100 = replace(
+    EMNIST,
+    run="cifar100",
+    model=partial(resnet18, classes=100),
+    data=partial(cifar100, clients=500, partition="pachinko"),
+    recipe=replace(EMNIST.recipe, schedule=end_to_end(3000, stages=4), cohort=40),
+    clients=500,
+    examples=50_000,
+)
+
+# the learning rate of the segmentation rows is not published
+BRATS = replace(
+    EMNIST,
+    data=partial(brats, clients=10),
+    recipe=replace(
+        EMNIST.recipe,
+        schedule=end_to_end(100, stages=4),
+        cohort=10,
+        rate=Cosine(0.05),
+        local=Local(epochs=3, batch=3, momentum=0.9, loss=dice_loss),
+    ),
+    metric=dice,
+    evaluate_every=1,
+    clients=10,
+    examples=228,
+)
+QUARTERS = (25, 25, 25, 25)
+
+RUNS = (
+    *pair(EMNIST, stages=3, warmup=5),
+    *pair(CIFAR10, stages=4),
+    *pair(CIFAR100, stages=4, warmup=25),
+    *(
+        run
+        for growth in ("symmetric", "asymmetric")
+        for run in pair(
+            replace(BRATS, run=f"brats-{growth}", model=partial(unet, growth=growth)), stages=4, lengths=QUARTERS
+        )
+    ),
+)

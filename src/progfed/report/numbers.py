@@ -54,7 +54,7 @@ def spread(mean: float, deviation: float | None) -> str:
 
 
 def ticks(low: float, high: float, number: int = 5) -> list[float]:
-    """Round values that divide a range into about `number` steps of 1, 2 or 5 times a power of ten.
+    """Round values that divide a range into about `number` (at least 3) steps of 1, 2 or 5 times a power of ten.
 
     >>> ticks(0, 10)
     [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]

@@ -1,0 +1,36 @@
+"""Table 3: FedAvg, FedProx and FedAdam on EMNIST and CIFAR-100 (Sec. 4.4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from progfed.experiment import Experiment
+from progfed.experiments.federated import CIFAR100, EMNIST
+from progfed.experiments.pairs import pair
+from progfed.server import fedadam
+
+# the published code adds 0.1 ||w - w0||^2, which is mu/2 ||w - w0||^2 with mu = 0.2
+PROX = 0.2
+# plain Adam on the mean update, made anew at every growth
+ADAM = fedadam(0.01, 0.9, 0.999, 1e-8, bias_correction=True, reset=True)
+
+
+def variants(base: Experiment, *, stages: int, warmup: int) -> tuple[Experiment, ...]:
+    """The three optimizers on one task, each with its baseline."""
+    recipe = base.recipe
+    plain = replace(recipe.local, momentum=0.0, weight_decay=0.0)
+    recipes = {
+        "fedavg": recipe,
+        "fedprox": replace(recipe, local=replace(recipe.local, prox=PROX)),
+        "fedadam": replace(recipe, local=plain, server=ADAM),
+    }
+    return tuple(
+        run
+        for name, changed in recipes.items()
+        for run in pair(
+            replace(base, name="optimizers", run=f"{base.run}-{name}", recipe=changed), stages=stages, warmup=warmup
+        )
+    )
+
+
+RUNS = (*variants(EMNIST, stages=3, warmup=5), *variants(CIFAR100, stages=4, warmup=25))

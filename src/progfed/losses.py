@@ -1,0 +1,26 @@
+"""Losses that torch does not have: for segmentation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def dice_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy plus one minus the soft Dice score, averaged over classes or regions and examples.
+
+    Integer targets `[batch, …]` are labels with background 0, which the Dice term leaves out; targets of the outputs'
+    shape are overlapping regions, each predicted on its own.
+    """
+    if outputs.shape == targets.shape:
+        entropy = functional.binary_cross_entropy_with_logits(outputs, targets)
+        predicted, truth = torch.sigmoid(outputs), targets
+    else:
+        entropy = functional.cross_entropy(outputs, targets)
+        predicted = torch.softmax(outputs, 1)[:, 1:]
+        classes = torch.arange(1, outputs.shape[1], device=targets.device).view(1, -1, *[1] * (targets.dim() - 1))
+        truth = (targets.unsqueeze(1) == classes).to(predicted.dtype)
+    overlap = (predicted * truth).flatten(2).sum(2)
+    total = predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)
+    return entropy + 1 - ((2 * overlap + 1) / (total + 1)).mean()
