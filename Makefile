@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench chaos clean
 
 demo: $(VENV)/.installed
 	$(BIN)/progfed demo
@@ -12,13 +12,18 @@ test: $(VENV)/.installed-dev lint
 	$(BIN)/pytest
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check src tests benchmarks scripts
-	$(BIN)/ruff check src tests benchmarks scripts
+	$(BIN)/ruff format --check src tests benchmarks scripts chaos
+	$(BIN)/ruff check src tests benchmarks scripts chaos
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python benchmarks/codecs.py
+	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/codec_costs.py
 	$(BIN)/python benchmarks/data.py
+
+# half an hour of trials that try to break a run; see docs/reliability.md
+chaos: $(VENV)/.installed-dev
+	$(BIN)/python chaos/run.py
 
 # torch first: with it in place no later range can pull in another build
 $(VENV)/.torch: constraints.txt
@@ -31,7 +36,7 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.torch pyproject.toml
-	$(BIN)/pip install --quiet -e '.[plots,hdf5,medical,dev]' -c constraints.txt
+	$(BIN)/pip install --quiet -e '.[plots,hdf5,medical,simulation,privacy,dev]' -c constraints.txt
 	touch $@ $(VENV)/.installed
 
 clean:

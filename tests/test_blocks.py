@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import tiny_model
 from progfed.blocks import Progressive, pooled_head, state
 from progfed.errors import UsageError
 from progfed.flops import per_example, phase_cost
 from progfed.models.convnet import convnet_cifar, convnet_mnist
 from progfed.schedule import Phase, mixed
 from progfed.split import split
+from tiny import tiny_model
 
 MODELS = [tiny_model(), convnet_mnist(10), convnet_cifar(10)]
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 from progfed.blocks import Progressive
 from progfed.client import Learner
 from progfed.codec import codec
@@ -25,6 +24,7 @@ from progfed.rate import Constant
 from progfed.recipe import Local, Recipe
 from progfed.records import RunDirectory
 from progfed.schedule import end_to_end, progressive
+from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 
 CODECS = ["float", "fp16", "bf16", "LQ-8", "LQ-4", "LQ-2", "SP-25", "TOP-10", "LQ-8+SP-25", "LQ-8+SP-10"]
 

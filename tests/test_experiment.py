@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 from progfed.errors import StorageError, TrainingError
 from progfed.experiment import Experiment, describe, identity, run, train
 from progfed.models.convnet import convnet_mnist
@@ -25,6 +24,7 @@ from progfed.rate import Constant
 from progfed.records import RunDirectory
 from progfed.schedule import end_to_end, progressive
 from progfed.server import fedadam, fedavgm, fedyogi
+from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -65,16 +65,10 @@ def test_the_same_seed_gives_the_same_records_and_model_twice_and_another_seed_d
 def test_the_model_is_evaluated_before_it_grows(tmp_path: Path) -> None:
     run(tiny_experiment(evaluate_every=100), tmp_path)
     evaluated = [(r["round"], r["stage"]) for r in lines(tmp_path) if r["metric"] is not None]
-    assert evaluated == [(1, 1), (2, 2), (3, 2), (4, 3), (11, 3)] or evaluated[-1] == (11, 3)
-    ends = [
-        r["round"]
-        for r, after in zip(lines(tmp_path), lines(tmp_path)[1:], strict=False)
-        if r["stage"] != after["stage"]
-    ]
-    assert set(ends) <= {number for number, _ in evaluated}
+    assert evaluated == [(1, 1), (2, 2), (4, 2), (5, 3), (11, 3)]  # the last round of each phase
 
 
-@pytest.mark.parametrize("every", [None, 1, 3])
+@pytest.mark.parametrize("every", [None, 3])
 @pytest.mark.parametrize("server", [fedadam(), fedyogi(), fedavgm()], ids=["fedadam", "fedyogi", "fedavgm"])
 def test_a_run_stopped_after_any_round_continues_to_the_same_bits(
     tmp_path: Path, every: int | None, server: Any
@@ -188,7 +182,7 @@ import sys, torch
 sys.path.insert(0, {tests!r})
 torch.set_num_threads(1)
 from pathlib import Path
-from conftest import tiny_experiment, tiny_recipe
+from tiny import tiny_experiment, tiny_recipe
 from progfed.experiment import train
 from progfed.schedule import progressive
 from progfed.server import fedadam

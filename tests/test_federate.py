@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from conftest import tiny_data, tiny_model, tiny_recipe
 from progfed import rng
 from progfed.blocks import Progressive, state
 from progfed.client import Learner
@@ -25,6 +24,7 @@ from progfed.rate import Constant
 from progfed.recipe import Local, Recipe
 from progfed.schedule import Phase, end_to_end, mixed, partial, progressive, random
 from progfed.server import ServerOptimizer, fedadam, fedavg, fedyogi
+from tiny import tiny_data, tiny_model, tiny_recipe
 
 RUN = "0" * 16
 

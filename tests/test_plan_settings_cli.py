@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from conftest import tiny_experiment, tiny_recipe
 from progfed import experiments
 from progfed.cli import app, main
 from progfed.codec import Float, codec
@@ -22,6 +21,7 @@ from progfed.plan import plan, plans
 from progfed.records import RunDirectory
 from progfed.schedule import end_to_end, length
 from progfed.settings import override, scaled
+from tiny import tiny_experiment, tiny_recipe
 
 
 def command(*arguments: str) -> tuple[int, str, str]:

@@ -48,12 +48,17 @@ class Stage(nn.Module):
         self._heads = tuple((name, depth) for name, (depth, _) in heads.items())
         self._wire = wire
 
+    @property
+    def chained(self) -> bool:
+        """Whether every block is called with the output of the one before, and with nothing else."""
+        return self._wire is chain
+
     def forward(self, inputs: Any) -> Any:
         """The output of the head; a tuple of outputs where a phase uses several heads."""
         blocks = [self.get_submodule(name) for name in self._blocks]
         outputs, features, done = [], inputs, 0
         for name, depth in self._heads:
-            if self._wire is chain:  # a deeper head continues from the features of the one before it
+            if self.chained:  # a deeper head continues from the features of the one before it
                 features, done = chain(blocks[done:depth], features), depth
             else:
                 features = self._wire(blocks[:depth], inputs)

@@ -6,10 +6,13 @@ SHA-256 of the others. The last two are kept; the newest that verifies is loaded
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,22 +39,37 @@ class Checkpoint:
 
 def save(root: Path, checkpoint: Checkpoint) -> None:
     """Commit a checkpoint: after this returns it survives a power loss; before, the previous one does."""
-    writing, final = root / "writing", root / f"round-{checkpoint.round:08d}"
-    shutil.rmtree(writing, ignore_errors=True)
-    writing.mkdir(parents=True)
     files = {f"{name}.safetensors": to_bytes(tensors) for name, tensors in checkpoint.tensors.items()}
     files["state.json"] = _json({"format": FORMAT, "round": checkpoint.round, **checkpoint.state})
-    for name, data in files.items():
-        write_synced(writing / name, data)
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    write_synced(writing / "manifest.json", _json({"format": FORMAT, "sha256": digests}))
-    sync_directory(writing)
-    if final.exists():
-        shutil.rmtree(final)
-    os.rename(writing, final)
-    sync_directory(root)
-    for old in _found(root)[KEEP:]:
-        shutil.rmtree(old)
+    files["manifest.json"] = _json({"format": FORMAT, "sha256": digests})
+    writing, final = root / "writing", root / f"round-{checkpoint.round:08d}"
+    with storing(root):
+        make_directory(root)
+        try:
+            shutil.rmtree(writing, ignore_errors=True)
+            writing.mkdir()
+            for name, data in files.items():  # the manifest last
+                write_synced(writing / name, data)
+            sync_directory(writing)
+            if final.exists():
+                shutil.rmtree(final)
+            os.rename(writing, final)
+        except OSError:
+            shutil.rmtree(writing, ignore_errors=True)  # a full disk has better uses for the space
+            raise
+        sync_directory(root)
+        _drop_others(root, final)
+
+
+def _drop_others(root: Path, final: Path) -> None:
+    """Keep this checkpoint and those before it, `KEEP` in all. One of a later round can only be a damaged one that was
+    passed over when the run went on from an earlier one: it must not push out a valid one."""
+    found = _found(root)
+    kept = found[found.index(final) :][:KEEP]
+    for other in found:
+        if other not in kept:
+            shutil.rmtree(other)
 
 
 def load(root: Path) -> Checkpoint | None:
@@ -72,6 +90,20 @@ def to_bytes(tensors: Tensors) -> bytes:
     return save_safetensors({name: tensors[name].detach().contiguous() for name in sorted(tensors)})
 
 
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into one clear error; whatever was committed before is still there."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "free some space" if full else "make it writable"
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror or error}): {advice}, then the same command continues "
+            "from the last checkpoint; or choose another folder with --out"
+        ) from error
+
+
 def write_synced(path: Path, data: bytes) -> None:
     """Write a new file and wait until the disk has it."""
     with open(path, "wb") as file:
@@ -83,9 +115,18 @@ def write_synced(path: Path, data: bytes) -> None:
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that a reader, or a crash, finds the old content or the new, never a part."""
     aside = path.with_name(f".{path.name}.writing")
-    write_synced(aside, data)
-    os.replace(aside, path)
-    sync_directory(path.parent)
+    with storing(path):
+        write_synced(aside, data)
+        os.replace(aside, path)
+        sync_directory(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """Make a folder, and those above it, that a power loss does not take away again."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:
@@ -98,7 +139,9 @@ def sync_directory(path: Path) -> None:
 
 
 def _found(root: Path) -> list[Path]:
-    return sorted(root.glob("round-*"), reverse=True)
+    """Checkpoints, the latest round first."""
+    numbered = [path for path in root.glob("round-*") if path.name.removeprefix("round-").isdigit()]
+    return sorted(numbered, key=lambda path: int(path.name.removeprefix("round-")), reverse=True)
 
 
 def _read(path: Path) -> Checkpoint:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from progfed import rng
-from progfed.blocks import Progressive, hold, load, state
-from progfed.codec import Float, feedback, schema_of
+from progfed.blocks import Progressive, hold
+from progfed.codec import Float, feedback
 from progfed.errors import MessageError
 from progfed.examples import Examples, FederatedData
+from progfed.fast import fast_inputs
 from progfed.protocol import (
     ASK,
     CHANGE,
@@ -29,9 +31,13 @@ from progfed.protocol import (
     seal_body,
     unseal,
 )
-from progfed.recipe import Local, Recipe
+from progfed.recipe import Recipe
+from progfed.replica import Replica, Sgd
 from progfed.schedule import Phase
-from progfed.tensors import Tensors, add, finite, of_parts, sub, tree_map
+from progfed.tensors import Tensors, add, leaves, of_parts, tree_map
+
+_STAGED = 16 * 2**20
+"""Bytes of inputs that are gathered at once: whole epochs of small clients, a few batches of volumes."""
 
 
 class Learner:
@@ -41,8 +47,10 @@ class Learner:
     per replica and not one per client. What a client remembers goes in and comes out with its task.
     """
 
-    def __init__(self, model: Progressive, data: FederatedData, recipe: Recipe, run: str) -> None:
-        self._model, self._data, self._recipe, self._run = model, data, recipe, run
+    def __init__(
+        self, model: Progressive, data: FederatedData, recipe: Recipe, run: str, *, device: str = "cpu"
+    ) -> None:
+        self._model, self._data, self._recipe, self._run, self._device = model, data, recipe, run, device
         self._phase: Phase | None = None
         self._source: tuple[bytes, bytes] = b"", b""
 
@@ -52,24 +60,23 @@ class Learner:
         A client that does not hold the model that a change starts from asks for a whole one instead.
         """
         if task.phase != self._phase:
-            self._module, self._phase = fast_layout(self._model.phase_module(task.phase)).train(), task.phase
+            self._replica, self._phase = Replica(self._model, task.phase, self._device), task.phase
         if not self._receive(task, memory):
             envelope = Envelope(ASK, self._run, task.round, task.phase.stage, task.client)
             return Update(task.client, seal(envelope, {}, Float(), 0)), memory
-        load(self._module, self._received)
+        self._replica.load(self._there)
         examples = self._data.client(task.client)
         with rng.default(self._recipe.seed, "dropout", task.round, task.client):
             loss = self._train(task, examples)
-        change = sub(of_parts(state(self._module), self._model.trained(task.phase)), self._received)
-        if not (math.isfinite(loss) and finite(change)):  # codecs refuse such numbers: let the server see and count it
-            loss, change = math.nan, {name: torch.zeros_like(value) for name, value in change.items()}
+        change = self._replica.change(self._there)
+        if change is None or not math.isfinite(loss):  # codecs refuse such numbers: let the server see and count it
+            loss, change = math.nan, {name: torch.zeros(shape) for name, shape in self._replica.trained.items()}
         message, memory = self._reply(task, change, examples.number, loss, memory)
         return Update(task.client, message), memory
 
     def _receive(self, task: Task, memory: Memory) -> bool:
         """Decode the model in the task, unless the client before got the same; False where it cannot be decoded."""
         expected = Envelope(DOWN, self._run, task.round, task.phase.stage)
-        schema = schema_of(state(self._module))
         held: Tensors = {}
         if kind_of(task.message) == CHANGE:
             held = hold(memory.get("held", {}), self._model, task.phase, seed=self._recipe.seed)
@@ -79,12 +86,13 @@ class Learner:
             return True
         codec = Float() if self._recipe.delta and not held else self._recipe.down
         try:
-            _, tensors = unseal(task.message, expected, schema, codec)
+            _, tensors = unseal(task.message, expected, self._replica.schema, codec)
         except MessageError as error:
             if error.reason == "base":
                 return False
             raise
         self._received = add(held, tensors) if held else tensors
+        self._there = {name: value.to(self._device) for name, value in self._received.items()}
         self._source = source
         return True
 
@@ -95,28 +103,51 @@ class Learner:
         key = rng.number(recipe.seed, "up", task.round, task.client)
         kept: Memory = {"held": self._received} if recipe.delta else {}
         if not recipe.feedback:
-            return seal(envelope, change, recipe.up, key), kept
+            return seal_body(envelope, self._replica.trained, recipe.up, recipe.up.encode(change, key)), kept
         before = of_parts(memory.get("lost", {}), self._model.parts(task.phase))
         body, lost = feedback(recipe.up, change, before, key)
-        return seal_body(envelope, schema_of(change), recipe.up, body), {**kept, "lost": {**before, **lost}}
+        return seal_body(envelope, self._replica.trained, recipe.up, body), {**kept, "lost": {**before, **lost}}
 
     def _train(self, task: Task, examples: Examples) -> float:
         """SGD over the client's examples; returns the mean loss."""
-        local = self._recipe.local
+        step = Sgd(self._replica.learning, self._recipe.local, task.lr)
+        if self._replica.draws_at_random:
+            self._replica.draws.generator = rng.generator(self._recipe.seed, "masks", task.round, task.client)
+        losses = [(self._step(batch, step), len(batch.targets)) for batch in self._batches(task, examples)]
+        # looked at only now: on a GPU each look would wait for the step before it
+        return sum(float(loss) * number for loss, number in losses) / (examples.number * self._recipe.local.epochs)
+
+    def _batches(self, task: Task, examples: Examples) -> Iterator[Examples]:
+        """The batches of all epochs, each epoch in an order of its own, in the layout that the module wants.
+
+        Many batches are gathered at once and then sliced; augmentation sees one batch at a time.
+        """
+        local, augment = self._recipe.local, self._data.augment
         shuffle = rng.generator(self._recipe.seed, "shuffle", task.round, task.client)
-        augmenting = rng.generator(self._recipe.seed, "augment", task.round, task.client)
-        step = Sgd([p for p in self._module.parameters() if p.requires_grad], local, task.lr)
-        total = torch.zeros((), dtype=torch.float64)
+        draw = None if augment is None else rng.generator(self._recipe.seed, "augment", task.round, task.client)
+        room = local.batch if augment else _staged(examples, local.batch)
         for _ in range(local.epochs):
             order = torch.randperm(examples.number, generator=shuffle)
-            for index in torch.split(order, local.batch):
-                batch = examples.take(index)
-                if self._data.augment is not None:
-                    batch = self._data.augment(batch, augmenting)
-                loss = self._loss(self._module(fast_inputs(batch.inputs)), batch.targets)
-                step(loss)
-                total += loss.detach() * len(index)
-        return float(total) / (examples.number * local.epochs)
+            for first in range(0, len(order), room):
+                staged = examples.take(order[first : first + room])
+                if augment is not None and draw is not None:
+                    staged = augment(staged, draw)
+                staged = self._ready(staged)
+                number = len(staged.targets)
+                for start in range(0, number, local.batch):
+                    yield staged.take(slice(start, start + local.batch)) if number > local.batch else staged
+
+    def _ready(self, examples: Examples) -> Examples:
+        inputs, targets = fast_inputs(examples.inputs), examples.targets
+        if self._device == "cpu":
+            return Examples(inputs, targets)
+        return Examples(tree_map(lambda leaf: leaf.to(self._device), inputs), targets.to(self._device))
+
+    def _step(self, batch: Examples, step: Sgd) -> Tensor:
+        """Forward, backward and a step of the optimizer; returns the loss."""
+        loss = self._loss(self._replica.module(batch.inputs), batch.targets)
+        step(loss)
+        return loss.detach()
 
     def _loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """The loss of the phase's head; the sum over heads where it uses several."""
@@ -125,38 +156,7 @@ class Learner:
         return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
 
-class Sgd:
-    """SGD with weight decay, FedProx's pull towards the start, and momentum; otherwise `torch.optim.SGD` to the bit."""
-
-    def __init__(self, parameters: list[Tensor], local: Local, lr: float) -> None:
-        self._parameters, self._local, self._lr = parameters, local, lr
-        self._start = [p.detach().clone() for p in parameters] if local.prox else []
-        self._velocity: list[Tensor] = []
-
-    def __call__(self, loss: Tensor) -> None:
-        grads = list(torch.autograd.grad(loss, self._parameters))
-        with torch.no_grad():
-            if self._local.weight_decay:
-                torch._foreach_add_(grads, self._parameters, alpha=self._local.weight_decay)
-            if self._local.prox:
-                torch._foreach_add_(grads, self._parameters, alpha=self._local.prox)
-                torch._foreach_sub_(grads, self._start, alpha=self._local.prox)
-            if self._local.momentum and self._velocity:
-                torch._foreach_mul_(self._velocity, self._local.momentum)
-                torch._foreach_add_(self._velocity, grads)
-                grads = self._velocity
-            elif self._local.momentum:
-                self._velocity = grads
-            torch._foreach_add_(self._parameters, grads, alpha=-self._lr)
-
-
-def fast_layout(module: nn.Module) -> nn.Module:
-    """Images last in channels: the same numbers by name, in the memory layout that convolutions run fastest in here."""
-    return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
-
-
-def fast_inputs(inputs: Any) -> Any:
-    """Inputs in the layout of `fast_layout`; only batches of images have one."""
-    return tree_map(
-        lambda leaf: leaf.contiguous(memory_format=torch.channels_last) if leaf.dim() == 4 else leaf, inputs
-    )
+def _staged(examples: Examples, batch: int) -> int:
+    """How many examples to gather at once: whole batches, as many as fit in a bounded amount of memory."""
+    size = sum(leaf[0].numel() * leaf.element_size() for leaf in leaves(examples.inputs))
+    return batch * max(1, _STAGED // max(1, size * batch))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from progfed.blocks import Progressive, load
 from progfed.examples import Examples
+from progfed.fast import fast_inputs, fast_layout
+from progfed.schedule import Phase
+from progfed.tensors import Tensors, tree_map
+
+BATCH = 250
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 """Outputs and targets of a batch -> the score of each example, as a vector."""
@@ -37,15 +44,53 @@ def dice(outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.where(total > 0, 2 * overlap / total.clamp(min=1), torch.ones_like(overlap)).mean(1)
 
 
-def evaluate(module: nn.Module, examples: Examples, metric: Metric = accuracy, *, batch: int = 250) -> float:
+def evaluate(module: nn.Module, examples: Examples, metric: Metric = accuracy, *, batch: int = BATCH) -> float:
     """The mean score over the examples, in percent."""
+    return percent([scores(module, examples, metric, range(0, examples.number, batch))])
+
+
+def scores(module: nn.Module, examples: Examples, metric: Metric, starts: range, *, device: str = "cpu") -> Tensor:
+    """The scores of the examples in the batches that begin at `starts`, in order."""
     module.eval()
-    scores: list[Tensor] = []
+    found: list[Tensor] = []
     with torch.inference_mode():
-        for start in range(0, examples.number, batch):
-            piece = examples.take(slice(start, start + batch))
-            scores.append(metric(_last(module(piece.inputs)), piece.targets))
-    return 100 * float(torch.cat(scores).mean())
+        for start in starts:
+            piece = examples.take(slice(start, start + starts.step))
+            inputs = tree_map(lambda leaf: leaf.to(device), fast_inputs(piece.inputs))
+            found.append(metric(_last(module(inputs)).cpu(), piece.targets))
+    return torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
+
+
+def percent(pieces: Sequence[Tensor]) -> float:
+    """The mean of all scores, in percent; the same bits however the examples were shared out."""
+    return 100 * float(torch.cat(list(pieces)).mean())
+
+
+class Examiner:
+    """One replica of the model, which is scored on the same test set again and again."""
+
+    def __init__(self, model: Progressive, test: Examples, metric: Metric, *, device: str = "cpu") -> None:
+        self._model, self._test, self._metric, self._device = model, test, metric, device
+        self._phase: Phase | None = None
+
+    def __call__(self, phase: Phase, params: Tensors, starts: range) -> Tensor:
+        """The scores of a phase's model with these tensors, on the batches that begin at `starts`."""
+        if phase != self._phase:
+            module = self._model.phase_module(phase).to(self._device)
+            self._module, self._phase = fast_layout(module), phase
+        load(self._module, params)
+        return scores(self._module, self._test, self._metric, starts, device=self._device)
+
+    def evaluate(self, phase: Phase, params: Tensors) -> float:
+        """The mean score on the whole test set, in percent."""
+        return percent([self(phase, params, *self.shares(1))])
+
+    def shares(self, workers: int) -> list[range]:
+        """The batches of the test set for each of some workers: in order, so that pieces join to the whole."""
+        number = self._test.number
+        batches = -(-number // BATCH)
+        borders = [min(number, batches * worker // workers * BATCH) for worker in range(workers + 1)]
+        return [range(start, stop, BATCH) for start, stop in pairwise(borders)]
 
 
 def _last(outputs: Any) -> Tensor:

@@ -6,25 +6,25 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from contextlib import AbstractContextManager
+from dataclasses import Field, asdict, dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from progfed import checkpoint
-from progfed.blocks import Progressive, load
-from progfed.client import fast_layout
+from progfed.blocks import Progressive
 from progfed.engines.local import LocalEngine, one_thread
-from progfed.evaluate import Metric, accuracy, evaluate
-from progfed.examples import Examples, FederatedData
+from progfed.evaluate import Examiner, Metric, accuracy
+from progfed.examples import FederatedData
 from progfed.federate import Round, federate, turns
 from progfed.flops import phase_cost
-from progfed.protocol import schema_hash
+from progfed.protocol import Engine, schema_hash
 from progfed.recipe import Recipe
 from progfed.records import Record, RunDirectory, opened
 from progfed.saving import Saver, resume
 from progfed.schedule import Phase
+from progfed.tensors import Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +65,25 @@ def describe(value: Any) -> Any:
         sizes = hashlib.sha256(str(list(value.sizes)).encode()).hexdigest()[:16]
         return {"data": value.name, "clients": value.clients, "sizes": sizes}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__} | {f.name: describe(getattr(value, f.name)) for f in fields(value)}
+        return {"type": type(value).__name__} | {f.name: _field(f, getattr(value, f.name)) for f in _told(value)}
     if isinstance(value, functools.partial):
         return {"call": describe(value.func), "args": describe(value.args)} | {
             name: describe(argument) for name, argument in sorted(value.keywords.items())
         }
     return f"{getattr(value, '__module__', '?')}:{getattr(value, '__qualname__', repr(value))}"
+
+
+def _told(value: Any) -> list[Field[Any]]:
+    """The fields that describe a value: later additions to a recipe only where they are used, so that older runs stay
+    what they are."""
+    return [f for f in fields(value) if not (f.metadata.get("later") and getattr(value, f.name) == f.default)]
+
+
+def _field(field: Field[Any], value: Any) -> Any:
+    """A field's description; of a secret only what tells it from another."""
+    if field.metadata.get("secret") and value:
+        return "sha256:" + hashlib.sha256(value.encode()).hexdigest()[:16]
+    return describe(value)
 
 
 def identity(experiment: Experiment) -> str:
@@ -87,46 +100,62 @@ def run(experiment: Experiment, out: Path | str, *, data: Path | str = "data", w
     return summary
 
 
+def parts(experiment: Experiment, data: Path) -> tuple[Progressive, FederatedData, Recipe, str]:
+    """What a learner is made of, the same on whichever machine it is made: model, population, recipe, and identity."""
+    return experiment.make_model(), experiment.make_data(data), experiment.recipe, identity(experiment)
+
+
 def train(
-    experiment: Experiment, out: Path, *, data: Path, workers: int = 1, checkpoint_every: int | None = None
+    experiment: Experiment,
+    out: Path,
+    *,
+    data: Path,
+    workers: int = 1,
+    device: str = "cpu",
+    checkpoint_every: int | None = None,
+    engine: Callable[[], AbstractContextManager[Engine]] | None = None,
 ) -> Iterator[Record]:
     """Train, yielding the record of each round once it is on disk; a run that is complete yields nothing.
 
     A consumer that stops early (closes the generator) leaves a checkpoint of the last round behind. Checkpoints are
-    made every `checkpoint_every` rounds, by default as often as costs at most 2 % of the time.
+    made every `checkpoint_every` rounds, by default as often as costs at most 2 % of the time. `engine` makes another
+    place for clients to train than `workers` processes on this machine.
     """
     with opened(out) as directory, one_thread():
         directory.claim(describe(experiment))
         if directory.read("summary.json") is not None:
             return
-        model, population = experiment.make_model(), experiment.make_data(data)
+        model, population, recipe, name = parts(experiment, data)
         test = population.test_examples()
-        with (
-            directory.log() as log,
-            LocalEngine(model, population, experiment.recipe, run=identity(experiment), workers=workers) as engine,
-        ):
-            start = resume(directory, identity(experiment), engine.memories)
-            rounds = federate(model, population.sizes, experiment.recipe, engine, run=identity(experiment), start=start)
-            saver = Saver(directory, log, identity(experiment), checkpoint_every, engine.memories)
-            yield from recorded(rounds, experiment, model, test, saver)
+        here: Callable[[], AbstractContextManager[Engine]] = partial(
+            LocalEngine,
+            model,
+            population,
+            recipe,
+            run=name,
+            workers=workers,
+            device=device,
+            test=test,
+            metric=experiment.metric,
+        )
+        with directory.log() as log, (engine or here)() as clients:
+            start = resume(directory, name, clients.memories)
+            rounds = federate(model, population.sizes, recipe, clients, run=name, start=start)
+            saver = Saver(directory, log, name, checkpoint_every, clients.memories)
+            examiner = clients if isinstance(clients, LocalEngine) else Examiner(model, test, experiment.metric)
+            yield from recorded(rounds, experiment, examiner.evaluate, saver)
         finish(directory, experiment, model)
 
 
 def recorded(
-    rounds: Iterator[Round], experiment: Experiment, model: Progressive, test: Examples, saver: Saver
+    rounds: Iterator[Round], experiment: Experiment, score: Callable[[Phase, Tensors], float], saver: Saver
 ) -> Iterator[Record]:
     """Evaluate, record and save each round."""
     last = {turn.number for turn in turns(experiment.recipe.schedule) if turn.offset == turn.phase.rounds - 1}
-    modules: dict[Phase, torch.nn.Module] = {}
     try:
         for done in rounds:
-            metric = None
-            if done.number % experiment.evaluate_every == 0 or done.number in last:
-                if done.phase not in modules:
-                    modules = {done.phase: fast_layout(model.phase_module(done.phase))}
-                load(modules[done.phase], done.progress.params)
-                metric = evaluate(modules[done.phase], test, experiment.metric)
-            record = record_of(done, metric)
+            due = done.number % experiment.evaluate_every == 0 or done.number in last
+            record = record_of(done, score(done.phase, done.progress.params) if due else None)
             saver.add(done, record)
             yield record
     finally:
@@ -134,7 +163,8 @@ def recorded(
 
 
 def record_of(done: Round, metric: float | None) -> Record:
-    """A line of `rounds.jsonl`."""
+    """A line of `rounds.jsonl`; `surplus` and `epsilon` only where there can be any."""
+    optional = {"surplus": done.surplus or None, "epsilon": done.epsilon}
     return {
         "round": done.number,
         "stage": done.phase.stage,
@@ -146,6 +176,7 @@ def record_of(done: Round, metric: float | None) -> Record:
         "rejected": done.rejected,
         **asdict(done.cost),
         "total": asdict(done.progress.cost),
+        **{name: value for name, value in optional.items() if value is not None},
     }
 
 

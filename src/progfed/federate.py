@@ -9,18 +9,19 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from progfed import rng, server
+from progfed import server
 from progfed.blocks import Progressive
 from progfed.codec import Float
 from progfed.downlink import broadcast, exchange
 from progfed.errors import UsageError
-from progfed.flops import PhaseCost, phase_cost
+from progfed.flops import PhaseCost, buffer_names, phase_cost
 from progfed.inbox import Inbox
+from progfed.privacy import accounting
 from progfed.protocol import DOWN, UP, Cost, Engine, Envelope, Task
 from progfed.rate import Moment
 from progfed.recipe import Recipe
 from progfed.schedule import Phase, Schedule, length
-from progfed.tensors import Tensors, add, mean, of_parts
+from progfed.tensors import Tensors, add, of_parts
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Round:
-    """What happened in a round; `progress` is where the run stands after it, and holds M^stage as trained so far."""
+    """What happened in a round; `progress` is where the run stands after it, and holds M^stage as trained so far.
+
+    `surplus` reserves answered and were not needed; `epsilon` is the privacy spent so far, where any is promised.
+    """
 
     number: int
     phase: Phase
@@ -49,6 +53,8 @@ class Round:
     rejected: dict[str, int]
     cost: Cost
     progress: Progress
+    surplus: int = 0
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def turns(schedule: Schedule) -> Iterator[Turn]:
     for index, phase in enumerate(schedule):
         for offset in range(phase.rounds):
             number += 1
-            moment = Moment(done, total, offset, phase.rounds, phase.warmup)
+            moment = Moment(done, total, offset, phase.rounds, phase.warmup, phase.stage)
             yield Turn(number, phase, index, offset, moment)
             done += not phase.warmup
 
@@ -101,35 +107,46 @@ def federate(
 
         # send x_t^s to a fresh cohort; the message is made once, whoever it goes to
         lr = recipe.rate(turn.moment)
-        cohort = rng.sample(len(sizes), recipe.cohort, recipe.seed, "sample", turn.number)
+        cohort = recipe.draw(len(sizes), turn.number)
         downlink = broadcast(
             progress.params, progress.held, model, recipe, Envelope(DOWN, run, turn.number, phase.stage), phase
         )
         tasks = [Task(client, turn.number, phase, lr, downlink.message) for client in cohort]
 
-        # x_{t+1} = x_t + server(mean of the clients' changes)
+        # x_{t+1} = x_t + server(mean of the clients' changes), or another way to make one of many
         inbox = Inbox(cohort, sizes, costs[phase].up, recipe, Envelope(UP, run, turn.number, phase.stage))
-        delta = mean(inbox.open(exchange(engine, tasks, downlink)))
+        delta = recipe.combine(inbox.open(exchange(engine, tasks, downlink)), turn.number)
         inbox.check(turn.number)
         params, state = apply(progress, delta, recipe, costs[phase].buffers)
 
         cost = Cost(
             down_bytes=len(downlink.message) * len(cohort) + downlink.extra_down,
             up_bytes=inbox.up_bytes + downlink.extra_up,
-            paper_bytes=paper_bytes(turn, costs[phase], recipe) * len(cohort),
-            flops=costs[phase].flops * inbox.examples * recipe.local.epochs,
+            paper_bytes=paper_bytes(phase, turn.offset, costs[phase], recipe) * recipe.cohort,
+            flops=costs[phase].flops * inbox.trained * recipe.local.epochs,
             seconds=time.perf_counter() - began,
         )
         progress = Progress(turn.number, params, state, downlink.held, progress.cost + cost)
-        yield Round(turn.number, phase, lr, inbox.loss, inbox.valid, dict(inbox.rejected), cost, progress)
+        spent = recipe.spent(turn.number, len(sizes))
+        yield Round(
+            turn.number, phase, lr, inbox.loss, inbox.valid, dict(inbox.rejected), cost, progress, inbox.surplus, spent
+        )
 
 
 def check(model: Progressive, recipe: Recipe) -> None:
     """Refuse what cannot work before anything is trained."""
     model.check(recipe.schedule)
+    if recipe.privacy:
+        accounting()
     lossy = [codec.name for codec in (recipe.up, recipe.down) if codec.name != Float().name]
     deepest = max(recipe.schedule, key=lambda phase: phase.stage)
-    if lossy and (buffers := phase_cost(model, deepest).buffers):
+    buffers = buffer_names(model, deepest) if lossy or recipe.privacy else frozenset()
+    if buffers and recipe.privacy:
+        raise UsageError(
+            f"{model.name} has running statistics ({min(buffers)}, …), whose scale no clipping norm fits: "
+            "train with privacy on a model with group normalisation"
+        )
+    if buffers:
         raise UsageError(
             f"{model.name} has running statistics ({min(buffers)}, …) that {lossy[0]} would distort: "
             "use a model with group normalisation, or send floats"
@@ -158,10 +175,10 @@ def apply(progress: Progress, delta: Tensors, recipe: Recipe, buffers: frozenset
     return add(progress.params, {**step, **averaged}), state
 
 
-def paper_bytes(turn: Turn, cost: PhaseCost, recipe: Recipe) -> int:
+def paper_bytes(phase: Phase, offset: int, cost: PhaseCost, recipe: Recipe) -> int:
     """One client's round in the published accounting: 4 bytes a parameter times the codec's nominal rate, uplink only.
 
     In the k-th warm-up round the published code bills k copies of the new layers; so does this column.
     """
-    copies = turn.offset + 1 if turn.phase.warmup else 1
+    copies = offset + 1 if phase.warmup else 1
     return round(4 * recipe.up.rate * copies * cost.trained_parameters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -57,7 +58,7 @@ def plan(experiment: Experiment, known: Known | None = None) -> Plan:
 def _spent(phase: Phase, cost: PhaseCost, experiment: Experiment) -> Cost:
     """What all rounds of a phase cost."""
     recipe = experiment.recipe
-    visits = recipe.cohort * phase.rounds
+    visits = recipe.asked(experiment.clients or math.inf) * phase.rounds
     return Cost(
         down_bytes=visits * message_size(recipe.down, cost.down),
         up_bytes=visits * message_size(recipe.up, cost.up),

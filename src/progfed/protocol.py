@@ -13,6 +13,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from torch import Tensor
@@ -154,7 +155,12 @@ def model_digest(tensors: Mapping[str, Tensor]) -> bytes:
 
 def schema_hash(schema: Schema) -> bytes:
     """16 bytes that name a schema."""
-    listed = json.dumps([[name, list(shape)] for name, shape in schema.items()])
+    return _hash_of(tuple(schema.items()))
+
+
+@lru_cache(maxsize=64)  # every message of a phase asks for the same few
+def _hash_of(schema: tuple[tuple[str, tuple[int, ...]], ...]) -> bytes:
+    listed = json.dumps([[name, list(shape)] for name, shape in schema])
     return hashlib.sha256(listed.encode()).digest()[:16]
 
 

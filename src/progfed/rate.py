@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Where training stands: round `t` of `of`, and round `stage_t` of `stage_of` in the running phase.
+    """Where training stands: round `t` of `of`, and round `stage_t` of `stage_of` in the running phase of a stage.
 
     Warm-up rounds do not count: in them `t` is that of the round that follows, and `warmup` is set.
     """
@@ -19,6 +19,7 @@ class Moment:
     stage_t: int
     stage_of: int
     warmup: bool = False
+    stage: int = 1
 
 
 class Rate(Protocol):
@@ -75,4 +76,17 @@ class Restart:
     rate: Rate
 
     def __call__(self, moment: Moment) -> float:
-        return self.rate(Moment(moment.stage_t, moment.stage_of, moment.stage_t, moment.stage_of, moment.warmup))
+        return self.rate(replace(moment, t=moment.stage_t, of=moment.stage_of))
+
+
+@dataclass(frozen=True)
+class PerStage:
+    """A rate for each stage; stages after the last one listed use that one.
+
+    Pooled temporary heads have small gradients, so shallow stages bear, and need, larger rates than the full model.
+    """
+
+    rates: tuple[Rate, ...]
+
+    def __call__(self, moment: Moment) -> float:
+        return self.rates[min(moment.stage, len(self.rates)) - 1](moment)

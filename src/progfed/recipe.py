@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,13 +10,22 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional
 
+from progfed import rng
+from progfed.aggregate import Aggregate, Mean, Weighted
 from progfed.codec import Codec, Float
 from progfed.errors import UsageError
+from progfed.privacy import Privacy, hidden_seed
 from progfed.rate import Constant, Rate
 from progfed.schedule import Schedule
 from progfed.server import ServerOptimizer, fedavg
+from progfed.tensors import Tensors
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+_LATER = {"later": True}
+"""Marks a setting that came after the first release: it is left out of an experiment's identity while it has its
+default, so that a run begun before it existed is still the same experiment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +57,11 @@ class Recipe:
     the codecs of the two directions. With `feedback` a client adds what its codec lost to its next update; with `delta`
     a client that took part in the round before is sent only the compressed change of the model it holds.
     A round needs `min_updates` valid updates, or training stops.
+
+    `aggregate` says how updates become one; `privacy` makes that a noisy mean. With `over_selection` of 1.3 three
+    reserves are asked besides every ten of the cohort and stand in for those whose update is missing or invalid; while
+    nobody fails, the result is the one without them to the bit. `deadline` is how many seconds an engine over a network
+    waits for a round; clients on this machine are never late, since its speed must not decide the result.
     """
 
     schedule: Schedule
@@ -61,6 +76,10 @@ class Recipe:
     delta: bool = False
     min_updates: int = 1
     seed: int = 0
+    aggregate: Aggregate = field(default=Mean(), metadata=_LATER)
+    privacy: Privacy | None = field(default=None, metadata=_LATER)
+    over_selection: float = field(default=1.0, metadata=_LATER)
+    deadline: float = field(default=math.inf, metadata=_LATER)
 
     def __post_init__(self) -> None:
         if not self.schedule:
@@ -69,3 +88,42 @@ class Recipe:
             raise UsageError(f"min_updates must be 1 to the cohort's {self.cohort}, not {self.min_updates}")
         if self.weighting not in ("examples", "uniform"):
             raise UsageError(f"weighting is by 'examples' or 'uniform', not {self.weighting!r}")
+        if not self.over_selection >= 1:
+            raise UsageError(f"over_selection is 1 or more times the cohort, not {self.over_selection}")
+        if not self.deadline > 0:
+            raise UsageError(f"a deadline is a positive number of seconds, not {self.deadline}")
+        if self.privacy is not None and (self.weighting != "uniform" or self.aggregate != Mean()):
+            raise UsageError(
+                "privacy needs weighting='uniform' and the mean as aggregate: one client must not count for more"
+            )
+
+    def asked(self, clients: float) -> int:
+        """How many clients of this population a round asks: the cohort and its reserves."""
+        return int(min(clients, math.ceil(self.cohort * self.over_selection - 1e-9)))
+
+    def draw(self, clients: int, number: int) -> tuple[int, ...]:
+        """Whom round `number` asks: the cohort in the order of clients, then the reserves in the order of call."""
+        seed = hidden_seed(self.seed, self.privacy)
+        cohort = rng.sample(clients, self.cohort, seed, "sample", number)
+        reserves = rng.sample(clients - self.cohort, self.asked(clients) - self.cohort, seed, "reserve", number)
+        others = [_skipping(cohort, index) for index in reserves]
+        return cohort + tuple(sorted(others, key=lambda client: rng.number(seed, "call", number, client)))
+
+    def combine(self, updates: Weighted, number: int) -> Tensors:
+        """The updates of round `number` as one."""
+        if self.privacy is None:
+            return self.aggregate(updates)
+        return self.privacy.release(updates, cohort=self.cohort, seed=self.seed, number=number)
+
+    def spent(self, number: int, clients: int) -> float | None:
+        """Epsilon after round `number`, where privacy is promised. All who are asked count, needed or not."""
+        if self.privacy is None:
+            return None
+        return self.privacy.spent(number, clients=clients, asked=self.asked(clients))
+
+
+def _skipping(taken: tuple[int, ...], index: int) -> int:
+    """The `index`-th number that is not taken; `taken` is in increasing order."""
+    for number in taken:
+        index += number <= index
+    return index

@@ -12,10 +12,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import RawIOBase
+from multiprocessing.util import register_after_fork
 from pathlib import Path
 from typing import Any
 
-from progfed.checkpoint import replace_file
+from progfed.checkpoint import make_directory, replace_file, storing, sync_directory
 from progfed.errors import StorageError
 
 Record = dict[str, Any]
@@ -40,7 +42,7 @@ class RunDirectory:
         described = self.path / "experiment.json"
         if described.exists():
             refuse_other(read_json(described), description, self.path)
-        elif any(entry.name != ".lock" for entry in self.path.iterdir()):
+        elif any(entry.name not in (".lock", ".experiment.json.writing") for entry in self.path.iterdir()):
             raise StorageError(
                 f"{self.path} holds other files and no experiment.json: give --out an empty or new folder"
             )
@@ -74,7 +76,7 @@ class RunDirectory:
                     f"{self.rounds} is missing, but round {committed} was committed: start over with --fresh"
                 )
             return
-        with open(self.rounds, "rb+") as file:
+        with storing(self.rounds), open(self.rounds, "rb+") as file:
             for _ in range(committed):
                 if not file.readline().endswith(b"\n"):
                     raise StorageError(f"{self.rounds} has fewer than the {committed} committed rounds: use --fresh")
@@ -84,30 +86,36 @@ class RunDirectory:
     @contextmanager
     def log(self) -> Iterator[Log]:
         """The open `rounds.jsonl`, for appending."""
-        with open(self.rounds, "ab") as file:
-            yield Log(file)
+        with storing(self.rounds):
+            file = open(self.rounds, "ab", buffering=0)  # noqa: SIM115 closed below; unbuffered: see Log
+            sync_directory(self.path)
+        with file:
+            yield Log(file, self.rounds)
 
 
 class Log:
-    """Appends records, one line each, flushed."""
+    """Appends records, one line each. Nothing is buffered: a line that a full disk refused is not tried again later."""
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    def __init__(self, file: RawIOBase, path: Path) -> None:
+        self._file, self._path = file, path
 
     def append(self, record: Record) -> None:
-        self._file.write(json.dumps(record).encode() + b"\n")
-        self._file.flush()
+        line = json.dumps(record).encode() + b"\n"
+        with storing(self._path):
+            while line:
+                line = line[self._file.write(line) or 0 :]
 
     def sync(self) -> None:
         """Wait until the disk has every line: a checkpoint of a round is only committed after its line."""
-        os.fsync(self._file.fileno())
+        with storing(self._path):
+            os.fsync(self._file.fileno())
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[RunDirectory]:
     """A run directory that is made if need be, can be written, and is nobody else's while it is open."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_directory(path)
         lock = open(path / ".lock", "wb")  # noqa: SIM115 held for as long as the directory is open
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error.strerror}): choose another folder with --out") from error
@@ -116,6 +124,8 @@ def opened(path: Path) -> Iterator[RunDirectory]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise StorageError(f"another process is running in {path}: wait for it, or choose another --out") from error
+        # workers inherit the lock; one that outlives a killed run by a moment must not keep others out
+        register_after_fork(lock, lambda held: held.close())
         yield RunDirectory(path)
 
 

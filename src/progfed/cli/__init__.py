@@ -11,7 +11,7 @@ import sys
 import typer
 
 from progfed import __version__
-from progfed.cli import data, plan, report, run
+from progfed.cli import data, deploy, init, plan, report, run
 from progfed.errors import ProgfedError
 
 app = typer.Typer(
@@ -28,6 +28,8 @@ app.command()(plan.plan)
 app.command()(run.run)
 app.command()(report.report)
 app.add_typer(data.app, name="data")
+app.command()(init.init)
+app.add_typer(deploy.app, name="deploy")
 
 
 @app.callback(invoke_without_command=True)

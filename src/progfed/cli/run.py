@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -36,6 +36,10 @@ from progfed.records import Record, RunDirectory
 from progfed.report import write_report
 from progfed.report.numbers import amount
 
+Where = Annotated[
+    Literal["local", "flower"],
+    typer.Option("--engine", help="Where clients train: processes of this machine, or Flower's simulation of nodes."),
+]
 Out = Annotated[Path | None, typer.Option(help="Where the run goes: one run's folder, or the parent of several.")]
 
 
@@ -49,6 +53,7 @@ def run(
     data: Data = DATA,
     out: Out = None,
     workers: Workers = WORKERS,
+    engine: Where = "local",
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
@@ -56,7 +61,7 @@ def run(
     experiments = chosen(name, runs or [], rounds, warmup, seed, settings)
     folders = _folders(experiments, out, single=bool(runs) and len(experiments) == 1)
     summaries = [
-        _train(experiment, folder, data=data, workers=workers, fresh=fresh)
+        _train(experiment, folder, data=data, workers=workers, fresh=fresh, engine=engine)
         for experiment, folder in zip(experiments, folders, strict=True)
     ]
     if as_json:
@@ -103,12 +108,16 @@ def _folders(experiments: list[Experiment], out: Path | None, *, single: bool) -
     ]
 
 
-def _train(experiment: Experiment, folder: Path, *, data: Path, workers: int, fresh: bool) -> Record:
+def _train(
+    experiment: Experiment, folder: Path, *, data: Path, workers: int, fresh: bool, engine: str = "local"
+) -> Record:
     if fresh and folder.exists():
         _move_aside(folder)
     total = sum(phase.rounds for phase in experiment.recipe.schedule)
     with _stopping() as stop, _progress(experiment, folder, total) as shown:
-        for record in train(experiment, folder, data=data, workers=workers):
+        for record in train(
+            experiment, folder, data=data, workers=workers, **_elsewhere(engine, experiment, folder, data, workers)
+        ):
             shown(record)
             if stop and record["round"] < total:
                 break
@@ -117,6 +126,15 @@ def _train(experiment: Experiment, folder: Path, *, data: Path, workers: int, fr
         print(f"progfed: stopped and saved in {folder}: the same command continues", file=sys.stderr)
         raise typer.Exit(130)
     return summary
+
+
+def _elsewhere(engine: str, experiment: Experiment, folder: Path, data: Path, workers: int) -> dict[str, Any]:
+    """What `train` needs to train on another engine; every round is committed, as the clients' memories go with it."""
+    if engine == "local":
+        return {}
+    from progfed.flower import simulation
+
+    return {"engine": simulation(experiment, folder, data, workers), "checkpoint_every": 1}
 
 
 def _move_aside(folder: Path) -> None:

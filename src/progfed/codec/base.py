@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,7 +25,7 @@ def schema_of(tensors: Mapping[str, Tensor]) -> Schema:
 
 def numel(schema: Schema) -> int:
     """How many numbers the tensors of a schema hold."""
-    return sum(int(np.prod(shape, dtype=np.int64)) for shape in schema.values())
+    return sum(math.prod(shape) for shape in schema.values())
 
 
 class Codec(Protocol):
@@ -70,14 +71,14 @@ class Float:
         return 4 * numel(schema)
 
     def encode(self, tensors: Mapping[str, Tensor], key: int) -> bytes:
-        return b"".join(tensors[name].detach().numpy().astype("<f4", copy=False).tobytes() for name in sorted(tensors))
+        return b"".join(np.ascontiguousarray(tensors[name].detach().numpy(), "<f4").data for name in sorted(tensors))
 
     def decode(self, data: memoryview, schema: Schema) -> Tensors:
         if len(data) != self.size(schema):
             raise MessageError("length", f"{len(data)} bytes instead of {self.size(schema)}")
         flat = torch.from_numpy(np.frombuffer(data, dtype="<f4").copy())
-        sizes = [int(np.prod(shape, dtype=np.int64)) for shape in schema.values()]
+        sizes = [math.prod(shape) for shape in schema.values()]
         return {
             name: piece.view(shape)
-            for (name, shape), piece in zip(schema.items(), torch.split(flat, sizes), strict=True)
+            for (name, shape), piece in zip(schema.items(), flat.split_with_sizes(sizes), strict=True)
         }

@@ -5,25 +5,34 @@ Every client is trained on one intra-op thread whatever the number of workers: o
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
 from progfed.blocks import Progressive
 from progfed.client import Learner
-from progfed.errors import ProgfedError, TrainingError
-from progfed.examples import FederatedData
+from progfed.engines.worker import AHEAD, SMALL, Line, from_arrays, largest_update, work
+from progfed.errors import UsageError
+from progfed.evaluate import Examiner, Metric, accuracy, percent
+from progfed.examples import Examples, FederatedData
 from progfed.protocol import Memory, Task, Update
 from progfed.recipe import Recipe
+from progfed.schedule import Phase
+from progfed.tensors import Tensors
 
-Arrays = dict[str, dict[str, Any]]
+
+class Share(NamedTuple):
+    """Some tasks of the same model: their place in the cohort's order, and their examples together."""
+
+    place: int
+    examples: int
+    tasks: list[Task]
 
 
 @contextmanager
@@ -41,97 +50,119 @@ class LocalEngine:
     """Trains the clients of a round on this machine. Use it as a context manager, or call `close`.
 
     `workers` processes are forked once and live as long as the engine; with one worker there is no process at all.
-    Clients are dealt out by their number of examples, largest first, so that workers finish together.
+    With `test`, models are evaluated where clients are trained: `evaluate`. On `device="cuda"` there is one replica,
+    and one worker, for every CUDA device, whatever `workers` says.
     """
 
     def __init__(
-        self, model: Progressive, data: FederatedData, recipe: Recipe, *, run: str = "0" * 16, workers: int = 1
+        self,
+        model: Progressive,
+        data: FederatedData,
+        recipe: Recipe,
+        *,
+        run: str = "0" * 16,
+        workers: int = 1,
+        test: Examples | None = None,
+        metric: Metric = accuracy,
+        device: str = "cpu",
     ) -> None:
         self.memories: dict[int, Memory] = {}
-        self._learner = Learner(model, data, recipe, run)
+        devices = _devices(device, workers)
+        self._learners = [Learner(model, data, recipe, run, device=place) for place in devices]
+        self._examiners = [Examiner(model, test, metric, device=place) for place in devices] if test else []
         self._sizes = data.sizes
-        self._pipes: list[Connection] = []
-        self._processes: list[Any] = []
-        if workers > 1:
-            self._start(workers)
+        self._lines: dict[Connection, Line] = {}
+        if len(devices) > 1:
+            self._start(largest_update(model, recipe))
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Update]:
-        if not self._pipes:
+        if not self._lines:
             for task in tasks:
                 with one_thread():
-                    update, memory = self._learner(task, self.memories.get(task.client, {}))
+                    update, memory = self._learners[0](task, self.memories.get(task.client, {}))
                 self._remember(task.client, memory)
                 yield update
             return
-        shares = self._deal(tasks)
-        for pipe, share in zip(self._pipes, shares, strict=True):
-            self._send(pipe, [(task, to_arrays(self.memories.get(task.client, {}))) for task in share])
-        waiting = {pipe: len(share) for pipe, share in zip(self._pipes, shares, strict=True) if share}
-        while waiting:
-            for pipe in [pipe for pipe in wait(list(waiting)) if isinstance(pipe, Connection)]:
-                yield self._receive(pipe)
-                waiting[pipe] -= 1
-                if not waiting[pipe]:
-                    del waiting[pipe]
+        self._settle()
+        shares = self._shares(tasks)
+        for line in [line for _ in range(AHEAD) for line in self._lines.values()]:
+            self._deal(line, shares)
+        while busy := [line.pipe for line in self._lines.values() if line.owed]:
+            for pipe in wait(busy):
+                line = self._lines[pipe]  # type: ignore[index]
+                updates = line.receive()
+                self._deal(line, shares)
+                for update, memory in updates:
+                    self._remember(update.client, from_arrays(memory))
+                    yield update
 
-    def _deal(self, tasks: Sequence[Task]) -> list[list[Task]]:
-        """Largest client first, each to the worker with the least to do; a worker trains its share in cohort order."""
-        loads = [0] * len(self._pipes)
-        shares: list[list[Task]] = [[] for _ in self._pipes]
-        for task in sorted(tasks, key=lambda task: -self._sizes[task.client]):
-            least = loads.index(min(loads))
-            loads[least] += self._sizes[task.client]
-            shares[least].append(task)
-        return [sorted(share, key=lambda task: task.client) for share in shares]
+    def evaluate(self, phase: Phase, params: Tensors) -> float:
+        """The mean score of a phase's model with these tensors on the test set, in percent."""
+        if not self._examiners:
+            raise UsageError("this engine was made without a test set: give it `test` to evaluate")
+        if not self._lines:
+            with one_thread():
+                return self._examiners[0].evaluate(phase, params)
+        self._settle()
+        ranges = self._examiners[0].shares(len(self._lines))
+        arrays = {name: value.numpy() for name, value in params.items()}
+        for line, starts in zip(self._lines.values(), ranges, strict=True):
+            line.score(phase, arrays, starts)
+        return percent([torch.from_numpy(line.receive()) for line in self._lines.values()])
 
-    def _start(self, workers: int) -> None:
-        importlib.import_module("torch._dynamo")  # or each child pays seconds for it at its first step
+    def _shares(self, tasks: Sequence[Task]) -> list[Share]:
+        """The tasks in order, one at a time or, of many small ones, several: else talking costs more than training."""
+        shares: list[Share] = []
+        for _, group in groupby(tasks, key=lambda task: id(task.message)):
+            same = list(group)
+            size = min(32, max(1, len(tasks) // (32 * len(self._lines)))) if len(same[0].message) <= SMALL else 1
+            for start in range(0, len(same), size):
+                some = same[start : start + size]
+                shares.append(Share(len(shares), sum(self._sizes[task.client] for task in some), some))
+        return shares
+
+    def _deal(self, line: Line, shares: list[Share]) -> None:
+        """Give a worker the one of the next few shares with the most examples.
+
+        Workers then finish together, and updates still come nearly in the order of the cohort: none is dealt out while
+        one far before it waits, so that few wait for their turn in the sum, however large the cohort is.
+        """
+        if shares:
+            last = shares[0].place + 4 * len(self._lines)
+            near = [index for index, share in enumerate(shares[: last - shares[0].place]) if share.place < last]
+            share = shares.pop(max(near, key=lambda index: shares[index].examples))
+            line.train([(task, self.memories.get(task.client, {})) for task in share.tasks])
+
+    def _settle(self) -> None:
+        """Drop what workers still owe to a round that was given up."""
+        for line in self._lines.values():
+            while line.owed:
+                line.receive()
+
+    def _start(self, room: int) -> None:
         fork = multiprocessing.get_context("fork")
-        for _ in range(workers):
+        for index, learner in enumerate(self._learners):
             ours, theirs = fork.Pipe()
-            process = fork.Process(target=_work, args=(self._learner, theirs, [ours, *self._pipes]), daemon=True)
+            line = Line(ours, room)
+            examiner = self._examiners[index] if self._examiners else None
+            inherited = [ours, *self._lines]
+            process = fork.Process(target=work, args=(learner, examiner, theirs, line.slab, inherited), daemon=True)
             process.start()
             theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
+            line.process = process
+            self._lines[ours] = line
 
     def _remember(self, client: int, memory: Memory) -> None:
         if memory:
             self.memories[client] = memory
 
-    def _send(self, pipe: Connection, share: list[tuple[Task, Arrays]]) -> None:
-        try:
-            pipe.send(share)
-        except OSError as error:
-            raise TrainingError(
-                f"a worker process has ended ({error}): start again to continue from the checkpoint"
-            ) from error
-
-    def _receive(self, pipe: Connection) -> Update:
-        try:
-            reply = pipe.recv()
-        except (EOFError, OSError) as error:
-            raise TrainingError(
-                "a worker process has ended while training, perhaps for lack of memory: "
-                "start again to continue from the checkpoint, with fewer workers if it repeats"
-            ) from error
-        if isinstance(reply, Exception):
-            raise reply
-        update, memory = reply
-        assert isinstance(update, Update)
-        self._remember(update.client, from_arrays(memory))
-        return update
-
     def close(self) -> None:
         """End the workers."""
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.join(timeout=5)
-            if process.is_alive():
-                process.kill()
-                process.join()
-        self._pipes, self._processes = [], []
+        for pipe in self._lines:
+            pipe.close()  # all of them first, so that the workers end at the same time
+        for line in self._lines.values():
+            line.end()
+        self._lines = {}
 
     def __enter__(self) -> LocalEngine:
         return self
@@ -142,35 +173,15 @@ class LocalEngine:
         self.close()
 
 
-def to_arrays(memory: Memory) -> Arrays:
-    """A memory as it crosses to a worker: plain arrays, since tensors would each take a file handle."""
-    return {kind: {name: value.numpy() for name, value in tensors.items()} for kind, tensors in memory.items()}
-
-
-def from_arrays(arrays: Arrays) -> Memory:
-    """The memory that `to_arrays` packed."""
-    return {kind: {name: torch.from_numpy(value) for name, value in ts.items()} for kind, ts in arrays.items()}
-
-
-def _work(learner: Learner, pipe: Connection, others: list[Connection]) -> None:
-    """A worker: shares of tasks in, one update after the other out, until the engine hangs up."""
-    for other in others:
-        other.close()  # copies of the other workers' pipes, or a closed engine would not be noticed
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to handle: it finishes the round
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    torch.set_num_threads(1)
-    while True:
-        try:
-            share = pipe.recv()
-        except EOFError:
-            return
-        for task, memory in share:
-            try:
-                update, kept = learner(task, from_arrays(memory))
-                pipe.send((update, to_arrays(kept)))
-            except (BrokenPipeError, ConnectionResetError):
-                return
-            except ProgfedError as error:
-                pipe.send(error)
-            except Exception as error:
-                pipe.send(RuntimeError(f"client {task.client}, round {task.round}: {type(error).__name__}: {error}"))
+def _devices(device: str, workers: int) -> list[str]:
+    """Where the replicas live: as many on the processor as there are workers, one on each CUDA device."""
+    if device == "cpu":
+        return ["cpu"] * max(1, workers)
+    if device != "cuda":
+        raise UsageError(f"a device is 'cpu' or 'cuda', not {device!r}")
+    number = torch.cuda.device_count()
+    if not number:
+        raise UsageError("no CUDA device is to be seen here: leave out --device, or check the driver with nvidia-smi")
+    if number > 1 and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise UsageError("CUDA is in use in this process, which cannot be forked then: make the engine before using it")
+    return [f"cuda:{index}" for index in range(number)]

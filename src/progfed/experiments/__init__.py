@@ -10,7 +10,7 @@ from types import ModuleType
 from progfed.errors import ProgfedError, UsageError
 from progfed.experiment import Experiment
 
-NAMES = ("demo", "federated", "centralized", "optimizers", "compression", "strategies", "stages")
+NAMES = ("demo", "codecs", "federated", "centralized", "optimizers", "compression", "strategies", "stages")
 
 
 def load(name: str) -> tuple[Experiment, ...]:

@@ -6,24 +6,23 @@ from functools import partial
 
 from progfed.data.embedded import embedded
 from progfed.experiment import Experiment
-from progfed.experiments.pairs import pair
+from progfed.experiments.pairs import scheduled
 from progfed.models.convnet import convnet_mnist
-from progfed.rate import Cosine
+from progfed.rate import Constant, Cosine, PerStage, Restart
 from progfed.recipe import Local, Recipe
-from progfed.schedule import end_to_end
+from progfed.schedule import end_to_end, progressive
 
-STAGES = 3
-ROUNDS = 60
+ROUNDS, STAGES = 60, 3
 
 BASE = Experiment(
     name="demo",
-    run="fashion",
     model=partial(convnet_mnist, classes=10),
     data=partial(embedded, clients=50),
     recipe=Recipe(
         schedule=end_to_end(ROUNDS, stages=STAGES),
         cohort=5,
-        rate=Cosine(0.05),
+        # one 3x3 convolution, pooled, learns slowly: the shallow stages bear twice the rate of the full model
+        rate=PerStage((Constant(0.1), Constant(0.1), Restart(Cosine(0.05)))),
         local=Local(epochs=2, batch=20, momentum=0.9),
     ),
     evaluate_every=2,
@@ -31,4 +30,8 @@ BASE = Experiment(
     examples=6000,
 )
 
-RUNS = pair(BASE, stages=STAGES)
+RUNS = (
+    scheduled(BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
+    # and are kept short: their rounds are cheap, but not free
+    scheduled(BASE, "progressive", progressive(ROUNDS, stages=STAGES, lengths=(2, 18, 40)), baseline="end-to-end"),
+)

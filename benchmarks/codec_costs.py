@@ -4,7 +4,7 @@ One thread, in seconds of processor time, so that other programs on the machine 
 copy take turns, so that a change in the machine's speed hits all of them; the ratios are taken inside each turn,
 and their median is printed.
 
-    python benchmarks/codecs.py [--turns 9] [--json] [NAME ...]
+    python benchmarks/codec_costs.py [--turns 9] [--json] [NAME ...]
 """
 
 from __future__ import annotations

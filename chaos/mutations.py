@@ -1,0 +1,147 @@
+"""Each safeguard disabled one at a time: some test has to fail, or the safeguard is not guarded by any.
+
+A copy of the package is changed in one place and the tests that should notice run against the copy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+NAME = "safeguards disabled one at a time"
+ROOT = Path(__file__).parents[1]
+INTERRUPTION = "tests/reliability/test_reliability_interruption.py"
+CLIENTS = "tests/reliability/test_reliability_clients.py"
+POWER = (INTERRUPTION, "power_lost")
+POINTS = (INTERRUPTION, "named_point")
+HOSTILE = (CLIENTS, "five_thousand")
+DAMAGED = ("tests/test_checkpoint.py", "damaged_checkpoint")
+IN_USE = ("tests/test_experiment.py", "directory_in_use")
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A safeguard, the place that is it, what stands there instead, and the test that has to notice."""
+
+    safeguard: str
+    file: str
+    old: str
+    new: str
+    noticed: tuple[str, str]
+
+
+MUTATIONS = (
+    Mutation("fsync of files", "checkpoint.py", "        os.fsync(file.fileno())\n", "", POWER),
+    Mutation("fsync of folders", "checkpoint.py", "        os.fsync(handle)\n", "        pass\n", POWER),
+    Mutation("fsync of records", "records.py", "os.fsync(self._file.fileno())", "pass", POWER),
+    Mutation("rename into place", "checkpoint.py", 'path.with_name(f".{path.name}.writing")', "path", POINTS),
+    Mutation("digests of a checkpoint", "checkpoint.py", '!= manifest["sha256"][name]:', "is None:", DAMAGED),
+    Mutation("two checkpoints", "checkpoint.py", "KEEP = 2", "KEEP = 1", DAMAGED),
+    Mutation("records cut back", "records.py", "            file.truncate()\n", "", POINTS),
+    Mutation(
+        "later damaged checkpoints dropped",
+        "checkpoint.py",
+        "found[found.index(final) :][:KEEP]",
+        "found[:KEEP]",
+        (INTERRUPTION, "push_out"),
+    ),
+    Mutation(
+        "lock on the folder", "records.py", "LOCK_EX", "LOCK_SH", ("tests/test_experiment.py", "directory_in_use")
+    ),
+    Mutation(
+        "lock left by workers",
+        "records.py",
+        "register_after_fork(lock, lambda held: held.close())",
+        "pass",
+        (INTERRUPTION, "outlives"),
+    ),
+    Mutation(
+        "clear error of a full disk",
+        "checkpoint.py",
+        "    except OSError as error:",
+        "    except EOFError as error:",
+        (INTERRUPTION, "full_disk"),
+    ),
+    Mutation(
+        "same set-up on resume",
+        "saving.py",
+        "if found.state[key] != now:",
+        "if False:",
+        ("tests/test_experiment.py", "number_of_threads"),
+    ),
+    Mutation("digest of a message", "protocol.py", "if _digest(header, body) != digest:", "if False:", HOSTILE),
+    Mutation("schema of a message", "protocol.py", '        "schema",\n', '        "",\n', HOSTILE),
+    Mutation("round of a message", "protocol.py", '        "round",\n', '        "",\n', HOSTILE),
+    Mutation("stage of a message", "protocol.py", '        "stage",\n', '        "",\n', HOSTILE),
+    Mutation("length of a message", "protocol.py", "if fields[-1] != len(body) or", "if False and", HOSTILE),
+    Mutation("bound on examples", "protocol.py", "if expected.examples and not", "if False and not", HOSTILE),
+    Mutation("finite numbers only", "protocol.py", "if not finite(tensors):", "if False:", HOSTILE),
+    Mutation(
+        "one update a client",
+        "inbox.py",
+        "or update.client in seen:",
+        "or False:",
+        ("tests/test_federate.py", "unexpected"),
+    ),
+    Mutation(
+        "enough updates",
+        "inbox.py",
+        "if self.valid < self._recipe.min_updates:",
+        "if False:",
+        (CLIENTS, "without_any_reply"),
+    ),
+    Mutation(
+        "clipping before noise",
+        "privacy.py",
+        "clip(update, self.bound(count(update)))",
+        "update",
+        ("tests/reliability/test_reliability_privacy.py", "one_client_moves"),
+    ),
+)
+
+
+def survivors() -> list[str]:
+    """Disable every safeguard in turn; those that no test missed."""
+    began, unnoticed = time.monotonic(), []
+    passing = {noticed: _tests(ROOT / "src", noticed) == 0 for noticed in {m.noticed for m in MUTATIONS}}
+    for mutation in MUTATIONS:
+        with tempfile.TemporaryDirectory() as made:
+            problem = tried(mutation, Path(made)) if passing[mutation.noticed] else "its test fails even with it"
+        if problem:
+            unnoticed.append(f"{mutation.safeguard} ({problem})")
+    result = f"FAILED: {'; '.join(unnoticed)}" if unnoticed else "ok"
+    caught = len(MUTATIONS) - len(unnoticed)
+    seconds = time.monotonic() - began
+    print(
+        f"{'safeguards disabled one at a time':<34} {caught:>9} noticed of {len(MUTATIONS)}, {seconds:.1f} s: {result}"
+    )
+    return unnoticed
+
+
+def tried(mutation: Mutation, folder: Path) -> str:
+    """What is wrong with the test of this safeguard; nothing if it fails without."""
+    shutil.copytree(ROOT / "src" / "progfed", folder / "progfed", ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / "progfed" / mutation.file
+    text = path.read_text()
+    if text.count(mutation.old) != 1:
+        return f"{mutation.old!r} is there {text.count(mutation.old)} times"
+    path.write_text(text.replace(mutation.old, mutation.new))
+    return "" if _tests(folder, mutation.noticed) == 1 else "its test passes without it"
+
+
+def _tests(folder: Path, noticed: tuple[str, str]) -> int:
+    """The exit code of pytest: 0 all passed, 1 some failed."""
+    file, name = noticed
+    command = [sys.executable, "-m", "pytest", "-x", "-q", file, "-k", name]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(bool(survivors()))

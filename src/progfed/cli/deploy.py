@@ -1,0 +1,135 @@
+"""`progfed deploy`: a Flower federation on this machine, to try what will later run on several."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from progfed.deploy.federation import CONNECTION, Federation
+from progfed.errors import TrainingError, UsageError
+
+app = typer.Typer(
+    no_args_is_help=True, help="A Flower federation on this machine: TLS, authenticated nodes, state on disk."
+)
+
+Folder = Annotated[Path, typer.Option("--dir", help="Where keys, certificates, state and logs go.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+HERE = Path("federation")
+
+
+@app.command()
+def up(
+    nodes: Annotated[int, typer.Option(help="SuperNodes to start.", min=1)] = 3,
+    folder: Folder = HERE,
+    port: Annotated[int, typer.Option(help="The SuperLink's port; 0 chooses a free one.", min=0, max=65535)] = 0,
+    data: Annotated[Path | None, typer.Option(help="The nodes' folder of data.")] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Flower's own node processes, unchanged and slower.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Start a SuperLink and SuperNodes; keys and certificates are made at the first time."""
+    port = Federation(folder, plain=plain).up(nodes, port=port, data=data)
+    if as_json:
+        print(json.dumps({"address": f"127.0.0.1:{port}", "nodes": nodes, "dir": str(folder.absolute())}))
+        return
+    print(f"{nodes} nodes are connected to 127.0.0.1:{port}; logs in {folder / 'logs'}")
+    print(f"run an app:  progfed deploy run APP{_dir(folder)}")
+    print(f"end it all:  progfed deploy down{_dir(folder)}")
+
+
+@app.command()
+def run(
+    application: Annotated[Path, typer.Argument(metavar="APP", help="A Flower app, such as `progfed init` makes.")],
+    folder: Folder = HERE,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting of the app: key=value; may be repeated.")
+    ] = None,
+) -> None:
+    """Run an app on the federation and show its log; one that was interrupted goes on after its last round."""
+    federation = _running(folder)
+    if not (application / "pyproject.toml").is_file():
+        raise UsageError(f"{application} is no Flower app: `progfed init {application}` makes one")
+    command = [federation.command("flwr"), "run", str(application), CONNECTION, "--stream"]
+    if settings:
+        command += ["--run-config", " ".join(_toml(setting) for setting in settings)]
+    subprocess.run(command, env=federation.environment(), check=False)
+    latest = federation.listed("list", "--limit", "1", CONNECTION)["runs"]
+    if not latest or latest[0]["status"] != "finished:completed":
+        status = latest[0]["status"] if latest else "not started"
+        raise TrainingError(f"the run is {status}: its log is above; the same command continues it")
+
+
+@app.command()
+def status(folder: Folder = HERE, as_json: Json = False) -> None:
+    """What runs, which nodes are connected, and which runs there were."""
+    federation = Federation(folder)
+    found: dict[str, Any] = {
+        "processes": [
+            {"name": process.name, "pid": process.pid, "port": process.port, "running": process.running}
+            for process in federation.processes
+        ],
+        "nodes": [],
+        "runs": [],
+    }
+    if federation.running:
+        found["nodes"] = federation.listed("supernode", "list", CONNECTION)["nodes"]
+        found["runs"] = federation.listed("list", CONNECTION)["runs"]
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    if not found["processes"]:
+        print(f"nothing runs in {folder}: `progfed deploy up{_dir(folder)}`")
+        return
+    _show(found)
+
+
+@app.command()
+def down(folder: Folder = HERE, as_json: Json = False) -> None:
+    """End the federation. Keys, certificates, state and runs stay, and are used by the next `up`."""
+    ended = Federation(folder).down()
+    if as_json:
+        print(json.dumps({"ended": ended}))
+    else:
+        print(f"{ended} processes ended" if ended else f"nothing runs in {folder}")
+
+
+def _running(folder: Path) -> Federation:
+    federation = Federation(folder)
+    if not federation.running:
+        raise UsageError(f"no federation runs in {folder}: `progfed deploy up{_dir(folder)}` starts one")
+    return federation
+
+
+def _dir(folder: Path) -> str:
+    return "" if folder == HERE else f" --dir {folder}"
+
+
+def _toml(setting: str) -> str:
+    """`key=value` as Flower wants it: text in quotation marks."""
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise UsageError(f"--set takes key=value, not {setting!r}")
+    try:
+        return f"{key}={json.dumps(json.loads(value))}"
+    except ValueError:
+        return f"{key}={json.dumps(value)}"
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = Console()
+    for title, rows, columns in (
+        ("processes", found["processes"], ("name", "pid", "port", "running")),
+        ("nodes", found["nodes"], ("node-id", "status", "online-at")),
+        ("runs", found["runs"], ("run-id", "fab-name", "status", "elapsed")),
+    ):
+        table = Table(title=title, title_justify="left", box=None)
+        for column in columns:
+            table.add_column(column)
+        for row in rows:
+            table.add_row(*(str(row.get(column, "")) for column in columns))
+        console.print(table)

@@ -1,0 +1,78 @@
+"""Data that stay where they are: each client's examples are read on its own machine, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+from progfed.errors import DataError
+from progfed.examples import Augment, Examples, FederatedData
+
+SIZES = "clients.json"
+"""The file in which a server keeps how many examples each client has, as the clients' machines told it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnData:
+    """A population of which a machine has only its own clients' examples; use it as the `data` of an experiment.
+
+    `load(folder, client)` reads the examples of one client and `test(folder)` those the server evaluates on; `folder`
+    is the data folder of the machine that calls. Where all folders are one, everything works on one machine as well.
+    """
+
+    clients: int
+    load: Callable[[Path, int], Examples]
+    test: Callable[[Path], Examples]
+    classes: int | None = None
+    augment: Augment | None = None
+    name: str = "own data"
+
+    def __call__(self, folder: Path) -> FederatedData:
+        known = folder / SIZES
+        sizes = self._told(known) if known.exists() else _Counted(self, folder)
+        return FederatedData(
+            sizes=sizes,
+            load=lambda client: self.load(folder, client),
+            test=lambda: self.test(folder),
+            classes=self.classes,
+            augment=self.augment,
+            name=self.name,
+        )
+
+    def _told(self, path: Path) -> Sequence[int]:
+        try:
+            told = json.loads(path.read_text())
+            return tuple(int(told[str(client)]) for client in range(self.clients))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path} does not tell the examples of {self.clients} clients ({error}): remove it to ask them again"
+            ) from error
+
+
+class _Counted(Sequence[int]):
+    """Numbers of examples, counted when asked for: a machine can count only those of its own clients."""
+
+    def __init__(self, data: OwnData, folder: Path) -> None:
+        self._data, self._folder = data, folder
+        self._known: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return self._data.clients
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[client] for client in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if index not in self._known:
+            self._known[index] = self._data.load(self._folder, index).number
+        return self._known[index]

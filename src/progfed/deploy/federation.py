@@ -1,0 +1,239 @@
+"""A SuperLink and its SuperNodes on this machine: started, looked at, and ended, with all they need in one folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from progfed.deploy.processes import Process, free_port, listening, read, start, stop, write
+from progfed.errors import StorageError, TrainingError, UsageError
+
+CONNECTION = "progfed"
+"""What the SuperLink is called in the federation's Flower settings."""
+SUPERLINK, PROCESSES = "superlink", "processes.json"
+_READY = 90.0
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The folder of a federation on this machine.
+
+    With `plain`, nodes are Flower's own commands, which start a process for every message; otherwise they are kept
+    alive. Nodes reach the SuperLink at the port `via`, where that is another than its own: through a tunnel or a proxy.
+    """
+
+    folder: Path
+    plain: bool = False
+    via: int = 0
+
+    @property
+    def path(self) -> Path:
+        return self.folder.absolute()
+
+    @property
+    def processes(self) -> list[Process]:
+        return read(self.path / PROCESSES)
+
+    @property
+    def running(self) -> list[Process]:
+        return [process for process in self.processes if process.running]
+
+    def environment(self) -> dict[str, str]:
+        """What every Flower command needs: no telemetry, nothing installed at run time, settings in this folder."""
+        ours = {
+            "FLWR_HOME": str(self.path / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0" if self.plain else "0.1",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        return {**os.environ, **ours}
+
+    def up(self, nodes: int, *, port: int = 0, data: Path | None = None) -> int:
+        """Start the SuperLink and `nodes` SuperNodes; returns the port. What was made before is used again."""
+        if self.running:
+            raise UsageError(f"a federation is running in {self.folder}: `progfed deploy down --dir {self.folder}`")
+        if nodes < 1:
+            raise UsageError(f"a federation needs at least 1 node, not {nodes}")
+        if port and listening(port):
+            raise UsageError(f"port {port} is in use: choose another --port, or none to have a free one chosen")
+        self.down()  # what is left of a federation that has ended otherwise
+        self._prepare(nodes)
+        port = port or free_port()
+        try:
+            self._remember([self._superlink(port)])
+            self._wait_for_superlink(self.processes[0])
+            self._register(nodes)
+            for number in range(nodes):
+                self._remember(self.node(number, nodes, port, data))
+            self._wait_for_nodes(data)
+        except BaseException:
+            self.down()
+            raise
+        return port
+
+    def down(self) -> int:
+        """End everything; returns how many processes there were."""
+        processes = self.processes
+        superlink = [process for process in processes if process.name == SUPERLINK]
+        stop([process for process in processes if process not in superlink])  # nodes first, so that they can sign off
+        stop(superlink)
+        if processes:
+            write(self.path / PROCESSES, [])
+        return len(processes)
+
+    def node(self, number: int, nodes: int, port: int, data: Path | None = None) -> list[Process]:
+        """Start a SuperNode, and the process that trains for it."""
+        runtime = free_port()
+        settings: dict[str, Any] = {"partition-id": number, "num-partitions": nodes}
+        settings["memory"] = str(self.path / f"node-{number}" / "memory")
+        settings["data"] = str((data or self.path / "data").absolute())
+        options = ["--root-certificates", str(self.path / "certificates" / "ca.crt")]
+        options += ["--superlink", f"127.0.0.1:{self.via or port}"]
+        options += ["--auth-supernode-private-key", str(self._key(number))]
+        options += ["--host", "127.0.0.1", "--port", str(runtime)]
+        options += ["--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())]
+        if self.plain:
+            return [self._start(f"node-{number}", [self.command("flower-supernode"), *options], runtime)]
+        swift = [*_script("supernode"), *options, "--isolation", "process"]
+        node = self._start(f"node-{number}", swift, runtime)
+        worker = [sys.executable, "-m", "progfed.engines.flower.worker", "--runtime", f"127.0.0.1:{runtime}"]
+        return [node, self._start(f"node-{number}-worker", [*worker, "--parent", str(node.pid)], 0)]
+
+    def flower(self, *arguments: str) -> str:
+        """What a Flower command prints; one that fails is an error with what it said."""
+        return self._done(f"flwr {shlex.join(arguments)}", [self.command("flwr"), *arguments])
+
+    def _done(self, what: str, command: list[str], lines: str = "") -> str:
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, input=lines)
+        if done.returncode:
+            raise TrainingError(f"`{what}` failed: {(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+    def listed(self, *arguments: str) -> dict[str, Any]:
+        """What a Flower command lists, as values."""
+        text = self.flower(*arguments, "--format", "json")
+        found: dict[str, Any] = json.loads(text[text.index("{") :])
+        if not found.get("success", True):
+            raise TrainingError(f"`flwr {' '.join(arguments)}` failed: {found.get('error-message', found)}")
+        return found
+
+    def _prepare(self, nodes: int) -> None:
+        """Certificates, keys and Flower's settings, where they are not there yet."""
+        from progfed.deploy.keys import make_certificates, make_node_key
+
+        try:
+            (self.path / "flwr").mkdir(parents=True, exist_ok=True)
+            if not (self.path / "certificates" / "server.key").exists():
+                make_certificates(self.path / "certificates", ["127.0.0.1", "localhost"])
+            for number in range(nodes):
+                if not self._key(number).exists():
+                    make_node_key(self._key(number))
+        except OSError as error:
+            raise StorageError(f"{self.folder} cannot be written ({error.strerror}): choose another --dir") from error
+
+    def _superlink(self, port: int) -> Process:
+        certificates = self.path / "certificates"
+        connection = {"address": f"127.0.0.1:{port}", "root-certificates": str(certificates / "ca.crt")}
+        lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]"]
+        lines += [f"{key} = {json.dumps(value)}" for key, value in connection.items()]
+        (self.path / "flwr" / "config.toml").write_text("\n".join(lines) + "\n")
+        command = [self.command("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--ssl-ca-certfile", str(certificates / "ca.crt")]
+        command += ["--ssl-certfile", str(certificates / "server.pem")]
+        command += ["--ssl-keyfile", str(certificates / "server.key")]
+        command += ["--enable-supernode-auth", "--database", str(self.path / "state.db")]
+        return self._start(SUPERLINK, [*command, "--disable-runtime-dependency-installation"], port)
+
+    def _start(self, name: str, command: list[str], port: int) -> Process:
+        log = self.path / "logs" / f"{name}.log"
+        process = start(name, command, log=log, environment=self.environment(), cwd=self.path)
+        return replace(process, port=port)
+
+    def _register(self, nodes: int) -> None:
+        """Let the SuperLink know the public keys of the nodes, those that it does not know yet."""
+        known = self.path / "registered.json"
+        before = json.loads(known.read_text()) if known.exists() else []
+        new = [str(self._key(number)) for number in range(nodes) if str(self._key(number)) not in before]
+        if new:
+            lines = [shlex.join(["supernode", "register", f"{key}.pub", CONNECTION]) for key in new]
+            self._done("flwr supernode register", _script("commands"), "\n".join(lines))
+        known.write_text(json.dumps([*before, *new]))
+
+    def _wait_for_superlink(self, process: Process) -> None:
+        end = time.monotonic() + _READY
+        while not listening(process.port):
+            if time.monotonic() > end or not process.running:
+                raise TrainingError(self._said("the SuperLink does not answer", process))
+            time.sleep(0.05)
+
+    def _remember(self, started: list[Process]) -> None:
+        """Write down what was started at once: a command that is killed leaves nothing that `down` cannot find."""
+        write(self.path / PROCESSES, [*self.processes, *started])
+
+    def _wait_for_nodes(self, data: Path | None) -> None:
+        """Wait until all nodes are connected. One that was killed is refused for a minute, so it is started again."""
+        end = time.monotonic() + _READY
+        while waiting := [process for process in self._nodes() if not self._connected(process)]:
+            if time.monotonic() > end:
+                raise TrainingError(self._said("a node does not connect", waiting[0]))
+            for process in waiting:
+                if not process.running:
+                    self.restart(process.name, data=data)
+            time.sleep(0.1)
+
+    def restart(self, name: str, *, data: Path | None = None, patience: float = 0.0) -> None:
+        """Start a node again that has ended, and its worker; with `patience`, until the SuperLink takes it back."""
+        number, end = int(name.removeprefix("node-")), time.monotonic() + patience
+        while True:
+            gone = [process for process in self.processes if process.name in (name, f"{name}-worker")]
+            stop(gone)
+            kept = [process for process in self.processes if process not in gone]
+            port = next(process.port for process in kept if process.name == SUPERLINK)
+            started = self.node(number, 1 + len({p.name for p in self._nodes()} - {name}), port, data)
+            write(self.path / PROCESSES, [*kept, *started])
+            while started[0].running and time.monotonic() < end:
+                if self._connected(started[0]):
+                    return
+                time.sleep(0.1)
+            if time.monotonic() >= end:
+                return
+
+    def _nodes(self) -> list[Process]:
+        return [p for p in self.processes if p.name != SUPERLINK and not p.name.endswith("-worker")]
+
+    def _connected(self, process: Process) -> bool:
+        """Whether a node has got its name from the SuperLink since it was started."""
+        return process.running and "SuperNode ID" in self._log(process).read_text(errors="replace")
+
+    def _said(self, what: str, process: Process) -> str:
+        log = self._log(process)
+        lines = log.read_text(errors="replace").strip().splitlines()[-5:]
+        return f"{what}; the end of {log}:\n" + "\n".join(lines)
+
+    def _log(self, process: Process) -> Path:
+        return self.path / "logs" / f"{process.name}.log"
+
+    def _key(self, number: int) -> Path:
+        return self.path / "keys" / f"node-{number}"
+
+    def command(self, name: str) -> str:
+        """The path of one of Flower's commands."""
+        path = Path(sys.executable).parent / name
+        if not path.exists():
+            raise UsageError(f"there is no command {name} next to {sys.executable}: install progfed[flower]")
+        return str(path)
+
+
+def _script(name: str) -> list[str]:
+    """A module of the Flower engine as a command: run by its path, it does not load torch, which it does not need."""
+    return [sys.executable, "-P", str(files("progfed.engines") / "flower" / f"{name}.py")]

@@ -1,0 +1,179 @@
+"""The two ends of a line between the local engine and a worker process: shares of tasks out, updates back.
+
+Large updates cross in memory that both processes share; everything else goes through a pipe. A worker never has more
+than two shares in hand, and a share of large updates is one task, so two places for updates are always enough.
+"""
+
+from __future__ import annotations
+
+import mmap
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from progfed.blocks import Progressive, state
+from progfed.client import Learner
+from progfed.codec import schema_of
+from progfed.errors import ProgfedError, TrainingError
+from progfed.evaluate import Examiner
+from progfed.protocol import Memory, Task, Update, message_size
+from progfed.recipe import Recipe
+from progfed.tensors import of_parts
+
+Arrays = dict[str, dict[str, Any]]
+
+AHEAD = 2
+"""Shares that a worker has in hand: the one it trains and the one after it, so that it never waits for the engine."""
+
+SMALL = 32 * 1024
+"""Messages up to this length go through the pipe: below it, shared memory saves nothing."""
+
+
+class Line:
+    """The engine's end. `owed` counts the replies to come; `down` is the model that the worker was sent last."""
+
+    def __init__(self, pipe: Connection, room: int) -> None:
+        self.pipe = pipe
+        self.slab = mmap.mmap(-1, AHEAD * room) if room > SMALL else None
+        self.owed = 0
+        self.process: Any = None
+        self._down: bytes | None = None
+
+    def train(self, share: Sequence[tuple[Task, Memory]]) -> None:
+        """Hand over tasks that start from the same model; it crosses only where it is not there yet."""
+        message = share[0][0].message
+        if message is not self._down:
+            self._send(("down", message))
+            self._down = message
+        self._send(("train", [(replace(task, message=b""), to_arrays(memory)) for task, memory in share]))
+        self.owed += 1
+
+    def score(self, *question: Any) -> None:
+        """Ask for the scores of a model on some of the test set."""
+        self._send(("score", question))
+        self.owed += 1
+
+    def receive(self) -> Any:
+        """The next reply: updates with what their clients remember, or scores."""
+        try:
+            reply = self.pipe.recv()
+        except (EOFError, OSError) as error:
+            raise TrainingError(
+                "a worker process has ended while training, perhaps for lack of memory: "
+                "start again to continue from the checkpoint, with fewer workers if it repeats"
+            ) from error
+        self.owed -= 1
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, tuple):
+            client, start, length, memory = reply
+            assert self.slab is not None
+            return [(Update(client, self.slab[start : start + length]), memory)]
+        return reply
+
+    def _send(self, message: Any) -> None:
+        try:
+            self.pipe.send(message)
+        except OSError as error:
+            raise TrainingError(
+                f"a worker process has ended ({error}): start again to continue from the checkpoint"
+            ) from error
+
+    def end(self) -> None:
+        """Hang up, and see the worker off."""
+        self.pipe.close()
+        self.process.join(timeout=5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.process.close()
+        if self.slab is not None:
+            self.slab.close()
+
+
+def work(
+    learner: Learner,
+    examiner: Examiner | None,
+    pipe: Connection,
+    slab: mmap.mmap | None,
+    others: list[Connection],
+) -> None:
+    """The worker's end: answers until the engine hangs up."""
+    for other in others:
+        other.close()  # copies of the other workers' pipes, or a closed engine would not be noticed
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to handle: it finishes the round
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    down, place = b"", 0
+    while True:
+        try:
+            kind, content = pipe.recv()
+            if kind == "down":
+                down = content
+                continue
+            reply = _train(learner, content, down) if kind == "train" else _score(examiner, *content)
+            if isinstance(reply, list) and len(reply) == 1 and slab is not None:
+                reply, place = _shared(reply[0], slab, place), place + 1
+            pipe.send(reply)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _train(learner: Learner, share: list[tuple[Task, Arrays]], down: bytes) -> Any:
+    """The updates of a share, or the first error, naming the client."""
+    done: list[tuple[Update, Arrays]] = []
+    for task, memory in share:
+        try:
+            update, kept = learner(replace(task, message=down), from_arrays(memory))
+        except ProgfedError as error:
+            return error
+        except Exception as error:
+            return RuntimeError(f"client {task.client}, round {task.round}: {type(error).__name__}: {error}")
+        done.append((update, to_arrays(kept)))
+    return done
+
+
+def _score(examiner: Examiner | None, phase: Any, arrays: dict[str, Any], starts: range) -> Any:
+    assert examiner is not None
+    try:
+        return examiner(phase, {name: torch.from_numpy(value) for name, value in arrays.items()}, starts).numpy()
+    except ProgfedError as error:
+        return error
+    except Exception as error:
+        return RuntimeError(f"evaluating stage {phase.stage}: {type(error).__name__}: {error}")
+
+
+def _shared(done: tuple[Update, Arrays], slab: mmap.mmap, place: int) -> Any:
+    """A large update in shared memory, and where it is; a small one as it is."""
+    update, memory = done
+    length, room = len(update.message), len(slab) // AHEAD
+    if not SMALL < length <= room:
+        return [done]
+    start = place % AHEAD * room
+    slab[start : start + length] = update.message
+    return update.client, start, length, memory
+
+
+def largest_update(model: Progressive, recipe: Recipe) -> int:
+    """The length of the longest update of any phase."""
+    longest = 0
+    for phase in {replace(phase, rounds=1, warmup=False) for phase in recipe.schedule}:
+        with torch.device("meta"):
+            module = model.phase_module(phase).to("meta")
+        schema = schema_of(of_parts(state(module), model.trained(phase)))
+        longest = max(longest, message_size(recipe.up, schema))
+    return longest
+
+
+def to_arrays(memory: Memory) -> Arrays:
+    """A memory as it crosses to a worker: plain arrays, since tensors would each take a file handle."""
+    return {kind: {name: value.numpy() for name, value in tensors.items()} for kind, tensors in memory.items()}
+
+
+def from_arrays(arrays: Arrays) -> Memory:
+    """The memory that `to_arrays` packed."""
+    return {kind: {name: torch.from_numpy(value) for name, value in ts.items()} for kind, ts in arrays.items()}

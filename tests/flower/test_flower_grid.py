@@ -1,0 +1,315 @@
+"""The engine over a grid: the same bits as on one machine, and no node, however bad, can stop a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from conftest import tiny_data, tiny_model, tiny_recipe
+from flower.flower_grid import MemoryGrid
+from progfed.codec import Quantize, Sparsify
+from progfed.engines.flower import GridEngine, Parts, Patience, client_app, clients_of
+from progfed.engines.flower.grid import GRACE
+from progfed.engines.flower.wire import pack_update, unpack_update
+from progfed.engines.local import LocalEngine
+from progfed.errors import TrainingError, UsageError
+from progfed.federate import Round, federate
+from progfed.protocol import Update
+from progfed.recipe import Recipe
+from progfed.schedule import progressive
+
+RUN = "ab" * 8
+QUICK = Patience(deadline=0.2, start=0.2, answer=0.2, poll=0.001)
+LOSSY: dict[str, Any] = {"schedule": progressive(4, stages=2, warmup=1), "up": Quantize(8)}
+THREE = {
+    77: {"partition-id": 2, "num-partitions": 3},
+    11: {"partition-id": 0, "num-partitions": 3},
+    55: {"partition-id": 1, "num-partitions": 3},
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_run() -> Iterator[None]:
+    """Flower makes messages only inside a run."""
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
+    yield
+    TaskIdentity._run_id = TaskIdentity._node_id = TaskIdentity._task_id = None
+
+
+def recipe(**changes: Any) -> Recipe:
+    return tiny_recipe(**{**LOSSY, **changes})
+
+
+def grid_of(wanted: Recipe, settings: dict[int, dict[str, Any]] | None = None, **options: Any) -> MemoryGrid:
+    def make(settings: Mapping[str, Any]) -> Parts:
+        return tiny_model(), tiny_data(), wanted, RUN
+
+    return MemoryGrid(client_app(make, **options), settings or THREE)
+
+
+def rounds(wanted: Recipe, engine: Any) -> list[Round]:
+    return list(federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN))
+
+
+def local(wanted: Recipe) -> list[Round]:
+    return rounds(wanted, LocalEngine(tiny_model(), tiny_data(), wanted, run=RUN))
+
+
+def same(one: list[Round], two: list[Round]) -> bool:
+    return all(
+        a.progress.params.keys() == b.progress.params.keys()
+        and all(torch.equal(value, b.progress.params[name]) for name, value in a.progress.params.items())
+        and (a.cost.down_bytes, a.cost.up_bytes, a.rejected) == (b.cost.down_bytes, b.cost.up_bytes, b.rejected)
+        for a, b in zip(one, two, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"feedback": True, "up": Sparsify(25)},
+        {"feedback": True, "delta": True, "down": Quantize(8)},
+    ],
+    ids=["lq-8", "sp-25 with error feedback", "changes down, lq-8 and error feedback up"],
+)
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory in Flower's state", "memory on disk"])
+def test_a_grid_gives_the_bits_and_bytes_of_one_machine(changes: dict[str, Any], on_disk: bool, tmp_path: Path) -> None:
+    wanted = recipe(**changes)
+    grid = grid_of(wanted, memory=tmp_path if on_disk else None)
+    assert same(local(wanted), rounds(wanted, GridEngine(grid, QUICK)))
+    assert all(bool(context.state) != on_disk for context in grid.contexts.values() if wanted.feedback)
+
+
+def test_the_counted_payload_is_what_flower_has_carried() -> None:
+    wanted = recipe()
+    grid = grid_of(wanted)
+    done = rounds(wanted, GridEngine(grid, QUICK))
+    for messages, counted in (
+        (grid.pushed, sum(r.cost.down_bytes for r in done)),
+        (grid.replied, sum(r.cost.up_bytes for r in done)),
+    ):
+        records = [record for message in messages for record in message.content.array_records.values()]
+        assert sum(record.count_bytes() - len("message") for record in records) == counted
+
+
+def test_clients_are_found_by_asking_and_never_by_the_position_of_a_node() -> None:
+    grid = grid_of(recipe(), {9: {"clients": "0,5"}, 4: {"clients": "1,2"}, 6: {"clients": "4,3"}})
+    assert same(local(recipe()), rounds(recipe(), GridEngine(grid, QUICK)))
+    for message in grid.pushed:
+        if message.metadata.message_type.startswith("train"):
+            client = message.content["progfed.fields"]["client"]
+            assert message.metadata.dst_node_id == {0: 9, 5: 9, 1: 4, 2: 4, 4: 6, 3: 6}[client]
+
+
+def test_a_node_says_how_many_examples_its_clients_have() -> None:
+    assert GridEngine(grid_of(recipe()), QUICK).sizes(6) == {0: 5, 1: 6, 2: 7, 3: 8, 4: 9, 5: 10}
+
+
+def failing(message: Message, reply: Message) -> list[Any]:
+    return [Message(Error(code=1, reason="out of memory"), reply_to=message)]
+
+
+def silent(message: Message, reply: Message) -> list[Any]:
+    return []
+
+
+def twice(message: Message, reply: Message) -> list[Any]:
+    return [reply, reply]
+
+
+def garbage(message: Message, reply: Message) -> list[Any]:
+    return [Message(pack_update(Update(unpack_update(reply.content).client, b"garbage")), reply_to=message)]
+
+
+def nothing(message: Message, reply: Message) -> list[Any]:
+    return [Message(RecordDict(), reply_to=message)]
+
+
+def unreadable(message: Message, reply: Message) -> list[Any]:
+    return [ValueError("an object that Flower cannot read")]
+
+
+def impostor(message: Message, reply: Message) -> list[Any]:
+    update = unpack_update(reply.content)
+    altered = bytearray(update.message)
+    altered[16:24] = (0).to_bytes(8, "little")
+    return [Message(pack_update(Update(0, bytes(altered))), reply_to=message)]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (failing, "missing"),
+        (silent, "missing"),
+        (unreadable, "length"),
+        (twice, "unexpected"),
+        (garbage, "length"),
+        (nothing, "length"),
+        (impostor, "client"),
+    ],
+)
+def test_a_node_that_misbehaves_is_counted_and_the_run_goes_on(behaviour: Any, reason: str) -> None:
+    wanted = recipe(cohort=6)
+    grid = grid_of(wanted)
+    grid.behaviour[55] = behaviour
+    done = rounds(wanted, GridEngine(grid, QUICK))
+    assert [r.rejected for r in done] == [{reason: 2}] * len(done)
+    assert [r.clients for r in done] == [6 if behaviour is twice else 4] * len(done)
+
+
+def test_a_client_that_answers_twice_changes_nothing() -> None:
+    wanted = recipe(cohort=6)
+    grid = grid_of(wanted)
+    grid.behaviour = dict.fromkeys(THREE, twice)
+    twofold, once = rounds(wanted, GridEngine(grid, QUICK)), local(wanted)
+    assert all(
+        torch.equal(a.progress.params[name], value)
+        for a, b in zip(twofold, once, strict=True)
+        for name, value in b.progress.params.items()
+    )
+
+
+def test_a_late_reply_is_missed_in_its_round_and_disturbs_no_other() -> None:
+    wanted = recipe(cohort=6)
+    grid = grid_of(wanted)
+    kept: list[tuple[str, Message]] = []
+
+    def late(message: Message, reply: Message) -> list[Message]:
+        del grid.behaviour[55]
+        kept.append((message.metadata.message_id, reply))
+        return []
+
+    grid.behaviour[55] = late
+    done = []
+    for one in federate(tiny_model(), tiny_data().sizes, wanted, GridEngine(grid, QUICK), run=RUN):
+        done.append(one)
+        for key, reply in kept:
+            grid.deliver_late(key, reply)
+    assert kept
+    assert [r.rejected for r in done] == [{"missing": 1}, {}, {}, {}, {}]
+    assert [r.clients for r in done] == [5, 6, 6, 6, 6]
+
+
+def test_a_task_expires_with_its_round() -> None:
+    grid = grid_of(recipe())
+    rounds(recipe(), GridEngine(grid, QUICK))
+    tasks = [message for message in grid.pushed if message.metadata.message_type.startswith("train")]
+    assert {message.metadata.ttl for message in tasks} == {QUICK.deadline + GRACE}
+
+
+def test_a_reply_for_another_stage_is_rejected() -> None:
+    wanted = recipe(cohort=6)
+    grid = grid_of(wanted)
+    stored: dict[int, Message] = {}
+
+    def replay(message: Message, reply: Message) -> list[Message]:
+        client = unpack_update(reply.content).client
+        old = stored.setdefault(client, reply)
+        return [Message(old.content, reply_to=message)]
+
+    grid.behaviour[11] = replay
+    done = rounds(wanted, GridEngine(grid, QUICK))
+    assert done[0].rejected == {}
+    assert {reason for r in done[1:] for reason in r.rejected} == {"stage"}
+
+
+def test_a_node_that_goes_offline_is_missed_and_one_that_comes_back_is_used_again() -> None:
+    wanted = recipe(cohort=6)
+    grid = grid_of(wanted)
+    seen = []
+    for one in federate(tiny_model(), tiny_data().sizes, wanted, GridEngine(grid, QUICK), run=RUN):
+        seen.append(one.rejected)
+        grid.offline = {77} if one.number in (1, 2) else set()
+    assert seen == [{}, {"missing": 2}, {"missing": 2}, {}, {}]
+
+
+def test_a_client_that_lost_its_memory_asks_for_a_whole_model_and_trains() -> None:
+    wanted = recipe(cohort=6, delta=True, down=Quantize(8))
+    grid = grid_of(wanted)
+    for one in federate(tiny_model(), tiny_data().sizes, wanted, GridEngine(grid, QUICK), run=RUN):
+        assert one.rejected == {}
+        if one.number == 3:
+            usual = one.cost.down_bytes
+            grid.contexts[77].state.clear()
+        if one.number == 4:
+            assert one.cost.down_bytes > usual
+
+
+def test_a_round_that_is_repeated_after_a_crash_of_the_server_gives_the_same_bits(tmp_path: Path) -> None:
+    wanted = recipe(cohort=6, feedback=True, delta=True, down=Quantize(8))
+    grid = grid_of(wanted, memory=tmp_path)
+    whole = rounds(wanted, GridEngine(grid, QUICK))
+    for committed in range(1, 5):
+        folder = tmp_path / str(committed)
+        first = grid_of(wanted, memory=folder)
+        engine = GridEngine(first, QUICK)
+        for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN):
+            if one.number == committed:
+                saved = one.progress
+            if one.number == committed + 1:  # trained, but not committed: the server is killed here
+                break
+        again = grid_of(wanted, memory=folder)
+        rest = federate(tiny_model(), tiny_data().sizes, wanted, GridEngine(again, QUICK), run=RUN, start=saved)
+        assert same(whole[committed:], list(rest))
+
+
+def test_a_node_that_does_not_even_say_what_it_holds_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("progfed.engines.flower.grid.SILENT", 10**6)
+    wanted = recipe(cohort=6)
+    grid = grid_of(wanted)
+    grid.mute = {55}
+    done = rounds(wanted, GridEngine(grid, QUICK))
+    assert [r.rejected for r in done] == [{"missing": 2}] * len(done)
+    assert sum(message.metadata.dst_node_id == 55 for message in grid.pushed) == 1
+
+
+def test_messages_that_flower_does_not_take_are_missed_and_not_taken_for_others() -> None:
+    wanted = recipe(cohort=6)
+    grid = grid_of(wanted)
+    grid.refused = {55}
+    engine = GridEngine(grid, QUICK)
+    engine.sizes(6)
+    grid.refusing = True
+    done = list(federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN))
+    assert [r.rejected for r in done] == [{"missing": 2}] * len(done)
+
+
+def test_no_nodes_at_all_is_an_error_that_says_what_to_look_at() -> None:
+    grid = grid_of(recipe())
+    grid.offline = set(THREE)
+    with pytest.raises(TrainingError, match=r"6 of 6 are missing.*--node-config"):
+        GridEngine(grid, QUICK).sizes(6)
+
+
+def test_a_population_that_is_not_complete_is_waited_for_where_it_must_be() -> None:
+    grid = grid_of(recipe())
+    grid.offline = {55}
+    assert set(GridEngine(grid, QUICK).sizes(6)) == {0, 2, 3, 5}
+    with pytest.raises(TrainingError, match="2 of 6 are missing"):
+        GridEngine(grid, QUICK).sizes(6, all_needed=True)
+
+
+def test_a_client_that_two_nodes_claim_stays_where_it_was_found() -> None:
+    grid = grid_of(recipe(cohort=6), {1: {"clients": "0,1,2,3"}, 2: {"clients": "3,4,5"}})
+    assert same(local(recipe(cohort=6)), rounds(recipe(cohort=6), GridEngine(grid, QUICK)))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"partition-id": 1}, {"clients": "one"}, {"clients": "6"}, {"clients": "-1"}], ids=str
+)
+def test_a_node_without_usable_settings_is_told_what_it_needs(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="node"):
+        clients_of(settings, 6)
+
+
+@pytest.mark.parametrize("partitions", range(1, 8))
+def test_partitions_share_out_all_clients_once(partitions: int) -> None:
+    shares = [clients_of({"partition-id": p, "num-partitions": partitions}, 7) for p in range(partitions)]
+    assert sorted(client for share in shares for client in share) == list(range(7))

@@ -1,0 +1,59 @@
+"""Clients that poison: a fifth of them, on the embedded images, against the mean and against robust aggregates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from progfed.aggregate import Aggregate, Mean, Median, Trimmed
+from progfed.blocks import load
+from progfed.chaos.clients import Poisoned, scaled
+from progfed.data.embedded import embedded
+from progfed.engines.local import LocalEngine
+from progfed.errors import TrainingError
+from progfed.evaluate import accuracy, evaluate
+from progfed.federate import federate
+from progfed.models.convnet import convnet_mnist
+from progfed.rate import Constant
+from progfed.recipe import Local, Recipe
+from progfed.schedule import end_to_end
+
+CLIENTS = 5
+CHANCE = 10.0
+ATTACKS = {"sign-flipped": -5.0, "scaled": 10.0}
+
+
+@cache
+def reached(aggregate: Aggregate, factor: float | None) -> float:
+    """Accuracy after training with one attacker among five clients; chance where training could not go on."""
+    model, all_data = convnet_mnist(10), embedded(clients=60, partition="iid")
+    data = replace(all_data, sizes=all_data.sizes[:CLIENTS])
+    recipe = Recipe(
+        schedule=end_to_end(14, stages=3),
+        cohort=CLIENTS,
+        rate=Constant(0.1),
+        local=Local(batch=20, momentum=0.5),
+        aggregate=aggregate,
+        weighting="uniform",
+    )
+    with LocalEngine(model, data, recipe) as engine:
+        attacked = Poisoned(engine, {0}, scaled(factor), model, recipe) if factor else engine
+        try:
+            done = list(federate(model, data.sizes, recipe, attacked))[-1]
+        except TrainingError:
+            return CHANCE
+    module = model.phase_module(done.phase)
+    load(module, done.progress.params)
+    return evaluate(module, data.test_examples(), accuracy)
+
+
+@pytest.mark.parametrize(
+    ("attack", "robust"), [("sign-flipped", Median()), ("scaled", Trimmed(0.2))], ids=["sign-flipped", "scaled"]
+)
+def test_a_fifth_of_poisoners_breaks_the_mean_and_not_a_robust_aggregate(attack: str, robust: Aggregate) -> None:
+    clean = reached(Mean(), None)
+    assert clean > 65
+    assert reached(Mean(), ATTACKS[attack]) < clean - 25
+    assert reached(robust, ATTACKS[attack]) > clean - 5
