@@ -18,7 +18,7 @@ from pfl.callback.base import TrainingProcessCallback
 from pfl.data.dataset import Dataset
 from pfl.data.federated_dataset import FederatedDataset
 from pfl.data.sampling import get_user_sampler
-from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
+from pfl.hyperparam.base import HyperParam, NNEvalHyperParams, NNTrainHyperParams
 from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
@@ -52,6 +52,18 @@ class Net(nn.Module):
         return {"loss": Weighted(functional.cross_entropy(self(inputs), targets).item(), 1)}
 
 
+class Cohort(HyperParam):  # type: ignore[type-arg]
+    """How many clients a round has: few in the first, which is for warming up."""
+
+    number = 2
+
+    def value(self) -> int:
+        return self.number
+
+
+COHORT = Cohort()
+
+
 class Turns(TrainingProcessCallback):
     """Answers after each round, and waits to be asked for the next; the first round is for warming up."""
 
@@ -67,6 +79,7 @@ class Turns(TrainingProcessCallback):
         else:
             answer({"ready": self._variant})
         stop = not sys.stdin.readline()
+        COHORT.number = LOAD.clients
         self._module.examples = self._module.steps = 0
         self._began = time.perf_counter()
         return stop, Metrics()
@@ -84,7 +97,7 @@ def main() -> None:
         NNAlgorithmParams(
             central_num_iterations=10_000,
             evaluation_frequency=10_000,
-            train_cohort_size=LOAD.clients,
+            train_cohort_size=COHORT,
             val_cohort_size=0,
         ),
         SimulatedBackend(training_data=users, val_data=users),

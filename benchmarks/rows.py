@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import scale
@@ -18,10 +19,11 @@ LOUD = 0.05
 
 @dataclass(frozen=True)
 class Options:
-    """How often, how patiently, and against whom."""
+    """How often, how patiently, and against whom; after `budget` seconds a row begins no further turn."""
 
     turns: int = 3
     patience: int = 2
+    budget: float = 120.0
     peers: tuple[str, ...] = ("plain", "flower", "pfl")
 
 
@@ -35,12 +37,15 @@ def quiet_round(running: Running, patience: int) -> Numbers:
     return best
 
 
-def take_turns(running: list[Running], options: Options) -> dict[str, list[Numbers]]:
+def take_turns(running: list[Running], options: Options, *, began: float) -> dict[str, list[Numbers]]:
     """Rounds of all variants, one after the other, and again."""
     told: dict[str, list[Numbers]] = {each.name: [] for each in running}
     for turn in range(options.turns):
+        if turn and time.perf_counter() - began > options.budget:
+            break
         for each in running[turn % len(running) :] + running[: turn % len(running)]:
-            told[each.name].append(quiet_round(each, options.patience))
+            late = time.perf_counter() - began > options.budget
+            told[each.name].append(quiet_round(each, 0 if late else options.patience))
     return told
 
 
@@ -48,12 +53,12 @@ def workload(name: str) -> Callable[[Options], Numbers]:
     """One round of a workload by every variant, and by its operators alone."""
 
     def row(options: Options) -> Numbers:
-        load, running = WORKLOADS[name], []
+        load, running, began = WORKLOADS[name], [], time.perf_counter()
         try:
             for variant in ("progfed", *options.peers, "floor"):
                 running.append(Running(VARIANTS[variant], name))
             running[0].round()  # the others have warmed up by themselves, or do not care
-            told = take_turns(running, options)
+            told = take_turns(running, options, began=began)
             found = {each.name: _summary(each, told[each.name]) for each in running}
         finally:
             for each in running:
@@ -91,12 +96,12 @@ def stages(name: str, count: int) -> Callable[[Options], Numbers]:
     """Seconds and FLOPs of a round in every stage, and of the paper's schedule, against the full model."""
 
     def row(options: Options) -> Numbers:
-        with_turns = Options(turns=min(2, options.turns), patience=options.patience)
+        with_turns = replace(options, turns=min(2, options.turns))
         seconds, gflop = [], []
         for stage in range(1, count + 1):
             with Running(VARIANTS["progfed"], name, "--stage", str(stage)) as running:
                 running.round()
-                told = take_turns([running], with_turns)["progfed"]
+                told = take_turns([running], with_turns, began=time.perf_counter())["progfed"]
             seconds.append(statistics.median(one["seconds"] for one in told))
             gflop.append(told[0]["gflop"])
         shares = [1 / (2 * count)] * (count - 1) + [(count + 1) / (2 * count)]

@@ -4,7 +4,7 @@
 
 A row that is already there is not measured again, so an interrupted run goes on where it stopped. Rounds of all
 variants take turns, the ratios are taken inside each turn, and their median is printed. Rows are kept in
-`benchmarks/out/`; all of them go to `docs/performance.json`, the figure to `docs/performance.svg`.
+`benchmarks/out/`; all of them go to `docs/performance.json`, into `docs/performance.md` and `docs/performance.svg`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from workloads import WORKLOADS
 
 OUT = Path(__file__).parent / "out"
 DOCS = Path(__file__).parents[1] / "docs"
+BEGIN, END = "<!-- results: written by benchmarks/run.py -->", "<!-- end of results -->"
 
 
 def main() -> None:
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--rows", default=",".join(ROWS), help="which rows, separated by commas")
     parser.add_argument("--turns", type=int, default=3, help="rounds of each variant")
     parser.add_argument("--patience", type=int, default=2, help="how often a disturbed round is run again")
+    parser.add_argument("--budget", type=float, default=120.0, help="seconds after which a row begins no further turn")
     parser.add_argument("--peers", default="plain,flower,pfl", help="which peers, separated by commas")
     parser.add_argument("--fresh", action="store_true", help="measure again what is already there")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -37,13 +39,21 @@ def main() -> None:
     wanted = chosen.rows.split(",")
     if unknown := sorted(set(wanted) - set(ROWS)):
         sys.exit(f"no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
-    options = Options(chosen.turns, chosen.patience, tuple(filter(None, chosen.peers.split(","))))
+    options = Options(chosen.turns, chosen.patience, chosen.budget, tuple(filter(None, chosen.peers.split(","))))
     for name in wanted:
         measure(name, options, fresh=chosen.fresh)
     found = results()
     draw(found, DOCS / "performance.svg")
     (DOCS / "performance.json").write_text(json.dumps(found, indent=1) + "\n")
+    publish(found, DOCS / "performance.md")
     print(json.dumps(found, indent=2) if chosen.json else table(found))
+
+
+def publish(found: dict[str, Any], page: Path) -> None:
+    """Put the tables into the page, between its two marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}")
 
 
 def measure(name: str, options: Options, *, fresh: bool) -> None:
@@ -54,7 +64,7 @@ def measure(name: str, options: Options, *, fresh: bool) -> None:
     print(f"measuring {name} …", file=sys.stderr, flush=True)
     began, rate = time.perf_counter(), machine.gemm(2)
     found = ROWS[name](options)
-    facts = {"turns": options.turns, "gemm": rate, "took": time.perf_counter() - began, **machine.describe()}
+    facts = {"turns_asked": options.turns, "gemm": rate, "took": time.perf_counter() - began, **machine.describe()}
     OUT.mkdir(exist_ok=True)
     path.write_text(json.dumps({"row": name, **facts, "found": found}, indent=1) + "\n")
 

@@ -1,4 +1,4 @@
-"""Makes the embedded subset of Fashion-MNIST from the original idx files: the first images of each class, in their order.
+"""Makes the embedded subset of Fashion-MNIST from the original idx files: the first images of each class.
 
 Usage: python scripts/embed_fashion.py SOURCE_FOLDER   (Debian's package `dataset-fashion-mnist` has the files)
 """

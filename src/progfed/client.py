@@ -71,7 +71,7 @@ class Learner:
         change = self._replica.change(self._there)
         if change is None or not math.isfinite(loss):  # codecs refuse such numbers: let the server see and count it
             loss, change = math.nan, {name: torch.zeros(shape) for name, shape in self._replica.trained.items()}
-        message, memory = self._reply(task, change, examples.number, loss, memory)
+        message, memory = self._reply(task, change, len(examples.targets), loss, memory)
         return Update(task.client, message), memory
 
     def _receive(self, task: Task, memory: Memory) -> bool:
@@ -115,7 +115,8 @@ class Learner:
             self._replica.draws.generator = rng.generator(self._recipe.seed, "masks", task.round, task.client)
         losses = [(self._step(batch, step), len(batch.targets)) for batch in self._batches(task, examples)]
         # looked at only now: on a GPU each look would wait for the step before it
-        return sum(float(loss) * number for loss, number in losses) / (examples.number * self._recipe.local.epochs)
+        total = sum(float(loss) * number for loss, number in losses)
+        return total / (len(examples.targets) * self._recipe.local.epochs)
 
     def _batches(self, task: Task, examples: Examples) -> Iterator[Examples]:
         """The batches of all epochs, each epoch in an order of its own, in the layout that the module wants.
@@ -127,7 +128,7 @@ class Learner:
         draw = None if augment is None else rng.generator(self._recipe.seed, "augment", task.round, task.client)
         room = local.batch if augment else _staged(examples, local.batch)
         for _ in range(local.epochs):
-            order = torch.randperm(examples.number, generator=shuffle)
+            order = torch.randperm(len(examples.targets), generator=shuffle)
             for first in range(0, len(order), room):
                 staged = examples.take(order[first : first + room])
                 if augment is not None and draw is not None:
@@ -158,5 +159,5 @@ class Learner:
 
 def _staged(examples: Examples, batch: int) -> int:
     """How many examples to gather at once: whole batches, as many as fit in a bounded amount of memory."""
-    size = sum(leaf[0].numel() * leaf.element_size() for leaf in leaves(examples.inputs))
+    size = sum(leaf.nbytes for leaf in leaves(examples.inputs)) // len(examples.targets)
     return batch * max(1, _STAGED // max(1, size * batch))

@@ -23,10 +23,10 @@ from progfed.codec import Quantize
 from progfed.examples import Examples, FederatedData
 from progfed.schedule import progressive
 
-try:
+if __name__ == "fedapp.experiment":
     from .tiny import tiny_data, tiny_experiment, tiny_recipe
-except ImportError:
-    from conftest import tiny_data, tiny_experiment, tiny_recipe
+else:
+    from tiny import tiny_data, tiny_experiment, tiny_recipe
 
 SLOW = @SLOW@
 
@@ -59,7 +59,7 @@ EXPERIMENT = tiny_experiment(
 def make_app(folder: Path, *, rounds: int = 3, cohort: int = 4, slow: float = 0.0) -> Path:
     """The app of `progfed init` with the tiny experiment in it; returns the experiment's file."""
     progfed("init", str(folder))
-    shutil.copy(Path(__file__).parents[1] / "conftest.py", folder / "fedapp" / "tiny.py")
+    shutil.copy(Path(__file__).parents[1] / "tiny.py", folder / "fedapp" / "tiny.py")
     text = EXPERIMENT.replace("@ROUNDS@", str(rounds)).replace("@COHORT@", str(cohort)).replace("@SLOW@", str(slow))
     (folder / "fedapp" / "experiment.py").write_text(text)
     return folder / "fedapp" / "experiment.py"

@@ -11,7 +11,6 @@ import torch
 from flwr.app import Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from conftest import tiny_data, tiny_model, tiny_recipe
 from flower.flower_grid import MemoryGrid
 from progfed.codec import Quantize, Sparsify
 from progfed.engines.flower import GridEngine, Parts, Patience, client_app, clients_of
@@ -23,6 +22,7 @@ from progfed.federate import Round, federate
 from progfed.protocol import Update
 from progfed.recipe import Recipe
 from progfed.schedule import progressive
+from tiny import tiny_data, tiny_model, tiny_recipe
 
 RUN = "ab" * 8
 QUICK = Patience(deadline=0.2, start=0.2, answer=0.2, poll=0.001)

@@ -60,6 +60,11 @@ def test_a_federation_over_tls_gives_the_bits_and_bytes_of_one_machine(
     assert len(Federation(federation).running) == 7
     progfed("deploy", "run", str(app), "--dir", str(federation))
     assert outcome(federation / "runs" / "tiny-seed3") == outcome(local)
+    said = CliRunner().invoke(commands, ["deploy", "status", "--dir", str(federation), "--json"])
+    status = json.loads(said.stdout)
+    assert [process["running"] for process in status["processes"]] == [True] * 7
+    assert [node["status"] for node in status["nodes"]] == ["online"] * 3
+    assert [run["status"] for run in status["runs"]] == ["finished:completed"]
 
 
 def test_a_node_that_is_not_registered_is_refused(federation: Path, tmp_path: Path) -> None:
@@ -82,14 +87,6 @@ def test_a_node_that_does_not_know_the_certificate_does_not_join(federation: Pat
 def test_a_second_federation_in_the_same_folder_is_refused(federation: Path) -> None:
     with pytest.raises(UsageError, match="is running"):
         Federation(federation).up(1)
-
-
-def test_the_status_names_processes_nodes_and_runs(federation: Path) -> None:
-    said = CliRunner().invoke(commands, ["deploy", "status", "--dir", str(federation), "--json"])
-    status = json.loads(said.stdout)
-    assert [process["running"] for process in status["processes"]] == [True] * 7
-    assert [node["status"] for node in status["nodes"]] == ["online"] * 3
-    assert [run["status"] for run in status["runs"]] == ["finished:completed"]
 
 
 def ca(federation: Path) -> str:

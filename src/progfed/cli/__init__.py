@@ -11,7 +11,7 @@ import sys
 import typer
 
 from progfed import __version__
-from progfed.cli import data, deploy, init, plan, report, run
+from progfed.cli import bench, data, deploy, init, plan, report, run, selftest
 from progfed.errors import ProgfedError
 
 app = typer.Typer(
@@ -27,6 +27,8 @@ app.command(name="list")(plan.list_experiments)
 app.command()(plan.plan)
 app.command()(run.run)
 app.command()(report.report)
+app.command()(bench.bench)
+app.command()(selftest.selftest)
 app.add_typer(data.app, name="data")
 app.command()(init.init)
 app.add_typer(deploy.app, name="deploy")

@@ -49,7 +49,7 @@ class Line:
         if message is not self._down:
             self._send(("down", message))
             self._down = message
-        self._send(("train", [(replace(task, message=b""), to_arrays(memory)) for task, memory in share]))
+        self._send(("train", [(_carrying(b"", task), to_arrays(memory)) for task, memory in share]))
         self.owed += 1
 
     def score(self, *question: Any) -> None:
@@ -128,13 +128,18 @@ def _train(learner: Learner, share: list[tuple[Task, Arrays]], down: bytes) -> A
     done: list[tuple[Update, Arrays]] = []
     for task, memory in share:
         try:
-            update, kept = learner(replace(task, message=down), from_arrays(memory))
+            update, kept = learner(_carrying(down, task), from_arrays(memory))
         except ProgfedError as error:
             return error
         except Exception as error:
             return RuntimeError(f"client {task.client}, round {task.round}: {type(error).__name__}: {error}")
         done.append((update, to_arrays(kept)))
     return done
+
+
+def _carrying(message: bytes, task: Task) -> Task:
+    """The task with another message; `replace` would take five times as long, for every client."""
+    return Task(task.client, task.round, task.phase, task.lr, message)
 
 
 def _score(examiner: Examiner | None, phase: Any, arrays: dict[str, Any], starts: range) -> Any:

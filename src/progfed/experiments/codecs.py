@@ -11,7 +11,7 @@ from progfed.codec import codec
 from progfed.experiments import demo
 from progfed.experiments.pairs import scheduled
 
-CODECS = {"float": "float", "lq-8": "LQ-8", "lq-4": "LQ-4", "sp-25": "SP-25", "lq-8+sp-25": "LQ-8+SP-25"}
+CODECS = {"float": "float", "lq-8": "LQ-8", "lq-8+sp-25": "LQ-8+SP-25"}
 
 RUNS = tuple(
     scheduled(

@@ -77,10 +77,8 @@ def simulated(
     with tempfile.TemporaryDirectory(prefix="progfed-") as folder:
         stored = Path(folder) / "make"
         stored.write_bytes(cloudpickle.dumps(make))  # type: ignore[no-untyped-call]
-        resources: Any = {
-            "init_args": {"num_cpus": workers, "log_to_driver": False},
-            "client_resources": {"num_cpus": 1},
-        }
+        ray: Any = {"num_cpus": workers, "log_to_driver": False}
+        resources: Any = {"init_args": ray, "client_resources": {"num_cpus": 1}}
         app = client_app(Stored(str(stored)), reads=(), memory=memory.absolute() if memory else None)
 
         def simulate() -> None:
@@ -114,10 +112,12 @@ def _passing(grids: Queue[Any], done: threading.Event) -> Any:
 
 
 def _quiet() -> None:
-    """No messages home and no chatter; what goes wrong is still said."""
+    """No messages home, no ears beyond this machine, and no chatter; what goes wrong is still said."""
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # or Ray listens on all addresses of the machine: without clusters it has no need to
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
     logging.getLogger("flwr").setLevel(logging.ERROR)
     # a filter, since Ray sets the level of its loggers itself
