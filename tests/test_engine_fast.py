@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from progfed import rng
-from progfed.fast import Draws, Dropout, OneChannelConv, fast_layout
+from progfed.fast import Draws, Dropout, OneChannelConv, fast_inputs, fast_layout, gather
 from progfed.models import convnet_cifar, convnet_mnist, resnet18
 from progfed.recipe import Local
 from progfed.replica import Sgd
@@ -127,6 +127,16 @@ def test_masks_depend_on_the_generator_alone_and_gradients_use_the_same_mask() -
         assert torch.equal(torch.autograd.grad(out.sum(), inputs)[0], out.detach())
         seen.append(out.detach())
     assert torch.equal(*seen)
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 4), (9, 3, 5, 6), (9, 1, 5, 6), (9, 2, 3, 4, 5)])
+@pytest.mark.parametrize("ready", [True, False])
+def test_gathering_is_indexing_and_keeps_the_layout(shape: tuple[int, ...], ready: bool) -> None:
+    inputs, index = normal(*shape), torch.tensor([3, 0, 8, 3])
+    gathered = gather({"x": (fast_inputs(inputs) if ready else inputs,)}, index)["x"][0]
+    assert torch.equal(gathered, inputs[index])
+    if ready and len(shape) == 4:
+        assert gathered.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

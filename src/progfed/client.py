@@ -15,7 +15,7 @@ from progfed.blocks import Progressive, hold
 from progfed.codec import Float, feedback
 from progfed.errors import MessageError
 from progfed.examples import Examples, FederatedData
-from progfed.fast import fast_inputs
+from progfed.fast import fast_inputs, gather
 from progfed.protocol import (
     ASK,
     CHANGE,
@@ -127,10 +127,13 @@ class Learner:
         shuffle = rng.generator(self._recipe.seed, "shuffle", task.round, task.client)
         draw = None if augment is None else rng.generator(self._recipe.seed, "augment", task.round, task.client)
         room = local.batch if augment else _staged(examples, local.batch)
+        if augment is None and room >= len(examples.targets):  # change the layout once, not once an epoch
+            examples = Examples(fast_inputs(examples.inputs), examples.targets)
         for _ in range(local.epochs):
             order = torch.randperm(len(examples.targets), generator=shuffle)
             for first in range(0, len(order), room):
-                staged = examples.take(order[first : first + room])
+                index = order[first : first + room]
+                staged = Examples(gather(examples.inputs, index), examples.targets[index])
                 if augment is not None and draw is not None:
                     staged = augment(staged, draw)
                 staged = self._ready(staged)

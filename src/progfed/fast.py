@@ -61,6 +61,17 @@ def fast_inputs(inputs: Any) -> Any:
     )
 
 
+def gather(inputs: Any, index: Tensor) -> Any:
+    """The inputs at these positions, in the layout they have: rows of memory, copied as they are."""
+    return tree_map(lambda leaf: _gather(leaf, index), inputs)
+
+
+def _gather(leaf: Tensor, index: Tensor) -> Tensor:
+    if leaf.dim() == 4 and leaf.is_contiguous(memory_format=torch.channels_last):
+        return leaf.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    return leaf.index_select(0, index)
+
+
 def draws_at_random(module: nn.Module) -> bool:
     """Whether a rewritten module has dropout that needs a generator."""
     return any(isinstance(child, Dropout) for child in module.modules())
