@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import one_core
 import scale
 from variants import VARIANTS, Running
 from workloads import WORKLOADS
@@ -119,6 +120,7 @@ ROWS: dict[str, Callable[[Options], Numbers]] = {
     "stages-W1": stages("W1", 3),
     "stages-W2": stages("W2", 4),
     "stages-W3": stages("W3", 4),
+    "one-core": lambda options: one_core.compare(options.turns),
     "population": lambda options: scale.population(),
     "leaks": lambda options: scale.leaks(),
     "costs": lambda options: scale.costs(),

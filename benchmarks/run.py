@@ -53,7 +53,8 @@ def publish(found: dict[str, Any], page: Path) -> None:
     """Put the tables into the page, between its two marks."""
     before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}")
+    drawn = "![time of one federated round](performance.svg)\n\n" if (DOCS / "performance.svg").exists() else ""
+    page.write_text(f"{before}{BEGIN}\n\n{drawn}{table(found)}\n\n{END}{after}")
 
 
 def measure(name: str, options: Options, *, fresh: bool) -> None:
@@ -121,7 +122,7 @@ def savings(found: dict[str, Any]) -> str:
 
 def others(found: dict[str, Any]) -> str:
     """The remaining rows as they are."""
-    rows = [name for name in ("population", "leaks", "costs") if name in found]
+    rows = [name for name in ("one-core", "population", "leaks", "costs") if name in found]
     return "\n".join(f"{name}: {json.dumps(found[name]['found'])}" for name in rows)
 
 

@@ -18,7 +18,7 @@ from progfed.data.synthetic import classification
 from progfed.engines.local import LocalEngine
 from progfed.engines.worker import AHEAD, SMALL, largest_update
 from progfed.errors import DataError, TrainingError, UsageError
-from progfed.evaluate import Examiner, accuracy, dice, evaluate
+from progfed.evaluate import Examiner, accuracy, evaluate
 from progfed.examples import Examples, FederatedData
 from progfed.federate import Round, federate
 from progfed.protocol import Update
@@ -242,8 +242,10 @@ def test_the_metric_is_the_one_that_was_asked_for() -> None:
     model, phase = convnet(), Phase(2, 1)
     test = images().test_examples()
     params = {name: value for part in model.parts(phase) for name, value in model.init(part, seed=5).items()}
-    with LocalEngine(model, images(), recipe(), workers=2, test=test, metric=lambda o, t: dice(o, t) * 0) as engine:
-        assert engine.evaluate(phase, params) == 0
+    with LocalEngine(
+        model, images(), recipe(), workers=2, test=test, metric=lambda o, t: accuracy(o, t) * 0 + 0.5
+    ) as engine:
+        assert engine.evaluate(phase, params) == 50
 
 
 # --- devices --------------------------------------------------------------------------------------------------------

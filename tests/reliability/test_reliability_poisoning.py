@@ -58,5 +58,5 @@ def reached(aggregate: Aggregate, factor: float | None, rounds: int = ROUNDS) ->
 def test_a_fifth_of_poisoners_breaks_the_mean_and_not_a_robust_aggregate(attack: str, robust: Aggregate) -> None:
     half, clean = reached(Mean(), None)
     assert clean > half > 40
-    assert reached(Mean(), ATTACKS[attack], ROUNDS // 2)[0] < 25
+    assert reached(Mean(), ATTACKS[attack], ROUNDS // 2)[0] < half - 25
     assert reached(robust, ATTACKS[attack])[1] > clean - 5

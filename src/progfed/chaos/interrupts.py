@@ -42,6 +42,7 @@ def is_stuck():
 
 def load(client, real=made.data.load):
     while is_stuck():
+        stuck.with_name("held").touch()
         time.sleep(0.01)
     return real(client)
 
@@ -95,10 +96,12 @@ def _interrupted(
 
     Its clients get stuck then. One signal waits for them, and they are let go. Two do not, and they never are.
     """
+    held = stuck.with_name("held")
+    held.unlink(missing_ok=True)
     stuck.write_text(str(lines))
     process = get_context("fork").Process(target=run)
     process.start()
-    _wait(lambda: _lines(tried) >= lines or not process.is_alive())
+    _wait(lambda: held.exists() or not process.is_alive())
     assert process.pid is not None
     output = tried.with_name("output")
     os.kill(process.pid, signals[0])
@@ -114,11 +117,6 @@ def _interrupted(
         process.join()
     stuck.unlink(missing_ok=True)
     return -1 if hung else int(process.exitcode or 0), output.read_text()
-
-
-def _lines(tried: Path) -> int:
-    path = tried / "rounds.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def _wait(ready: Callable[[], Any]) -> None:

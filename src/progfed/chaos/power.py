@@ -206,7 +206,9 @@ def survive(folder: Folder, path: Path, draw: Random, luck: float) -> None:
             continue
         content = node.safe
         if node.now != node.safe and draw.random() < luck:
-            content = node.now[: draw.randint(0, len(node.now))] if draw.random() < 0.5 else node.now
+            # an append does not endanger what was there before it
+            kept = len(node.safe) if node.now.startswith(node.safe) else 0
+            content = node.now[: draw.randint(kept, len(node.now))] if draw.random() < 0.5 else node.now
         (path / name).write_bytes(content)
 
 

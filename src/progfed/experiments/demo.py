@@ -12,7 +12,7 @@ from progfed.rate import Constant, Cosine, PerStage, Restart
 from progfed.recipe import Local, Recipe
 from progfed.schedule import end_to_end, progressive
 
-ROUNDS, STAGES = 60, 3
+ROUNDS, STAGES = 50, 3
 
 BASE = Experiment(
     name="demo",
@@ -21,9 +21,9 @@ BASE = Experiment(
     recipe=Recipe(
         schedule=end_to_end(ROUNDS, stages=STAGES),
         cohort=5,
-        # one 3x3 convolution, pooled, learns slowly: the shallow stages bear twice the rate of the full model
-        rate=PerStage((Constant(0.1), Constant(0.1), Restart(Cosine(0.05)))),
-        local=Local(epochs=2, batch=20, momentum=0.9),
+        # one 3x3 convolution, pooled, learns slowly: the shallow stages bear a larger rate than the full model
+        rate=PerStage((Constant(0.1), Constant(0.1), Restart(Cosine(0.03)))),
+        local=Local(epochs=3, batch=20, momentum=0.9),
     ),
     evaluate_every=2,
     clients=50,
@@ -33,5 +33,5 @@ BASE = Experiment(
 RUNS = (
     scheduled(BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
     # and are kept short: their rounds are cheap, but not free
-    scheduled(BASE, "progressive", progressive(ROUNDS, stages=STAGES, lengths=(2, 18, 40)), baseline="end-to-end"),
+    scheduled(BASE, "progressive", progressive(ROUNDS, stages=STAGES, lengths=(4, 12, 34)), baseline="end-to-end"),
 )
