@@ -224,7 +224,11 @@ def test_every_experiment_is_listed_and_has_its_baseline() -> None:
         runs: dict[str, Any] = {experiment.run: experiment for experiment in experiments.load(name)}
         for experiment in runs.values():
             if experiment.baseline:
-                assert length(runs[experiment.baseline].recipe.schedule) == length(experiment.recipe.schedule)
+                assert runs[experiment.baseline].baseline == ""
+                assert runs[experiment.baseline].recipe.schedule == end_to_end(
+                    length(runs[experiment.baseline].recipe.schedule),
+                    stages=runs[experiment.baseline].make_model().stages,
+                )
 
 
 @pytest.mark.parametrize("arguments", [[], ["run"], ["plan"], ["demo"], ["report"], ["list"], ["data"]])

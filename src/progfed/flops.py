@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from progfed import rng
 from progfed.blocks import Progressive, state
 from progfed.codec import Schema, schema_of
 from progfed.schedule import Phase
@@ -64,7 +65,7 @@ def per_example(model: Progressive, phase: Phase) -> int:
     inputs = tree_map(_widen, model.example)
     if all(leaf.numel() <= _SMALL for leaf in leaves(inputs)):
         module, inputs = _zeros(module), tree_map(lambda leaf: torch.zeros_like(leaf, device="cpu"), inputs)
-    with FlopCounterMode(display=False) as counter:
+    with rng.default(0, "flops"), FlopCounterMode(display=False) as counter:  # dropout draws
         _total(module(inputs)).backward()  # type: ignore[no-untyped-call]
     return int(counter.get_total_flops()) // _BATCH
 
