@@ -18,7 +18,7 @@ RUNS = tuple(
         replace(
             base,
             name="codecs",
-            recipe=replace(base.recipe, up=codec(up), down=codec("float" if up == "float" else "LQ-8")),
+            recipe=replace(base.recipe, cohort=5, up=codec(up), down=codec("float" if up == "float" else "LQ-8")),
         ),
         name if base.baseline else f"{name}-end-to-end",
         base.recipe.schedule,

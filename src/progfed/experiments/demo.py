@@ -20,7 +20,7 @@ BASE = Experiment(
     data=partial(embedded, clients=50),
     recipe=Recipe(
         schedule=end_to_end(ROUNDS, stages=STAGES),
-        cohort=5,
+        cohort=4,
         # one 3x3 convolution, pooled, learns slowly: the shallow stages bear a larger rate than the full model
         rate=PerStage((Constant(0.1), Constant(0.1), Restart(Cosine(0.03)))),
         local=Local(epochs=3, batch=20, momentum=0.9),
