@@ -9,7 +9,6 @@ from progfed.errors import UsageError
 from progfed.flops import per_example, phase_cost
 from progfed.models.convnet import convnet_cifar, convnet_mnist
 from progfed.schedule import Phase, mixed
-from progfed.split import split
 from tiny import tiny_model
 
 MODELS = [tiny_model(), convnet_mnist(10), convnet_cifar(10)]
@@ -119,42 +118,6 @@ def test_frozen_blocks_cost_no_backward_pass() -> None:
     # warm-up of stage 3: forward of all, weight gradients of E3 and G3, input gradient of G3 only
     expected = 2 * (30 + 25) + 2 * 20 * 2 + 2 * 12 * 3
     assert per_example(tiny_model(), Phase(3, 1, trains=(3,), warmup=True)) == expected
-
-
-def small_net() -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3),
-        nn.ReLU(),
-        nn.Conv2d(4, 8, 3),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(8 * 16, 16),
-        nn.ReLU(),
-        nn.Linear(16, 5),
-    )
-
-
-def test_split_keeps_the_function_and_the_weights_of_a_sequential_model() -> None:
-    net, x = small_net(), torch.rand(2, 1, 8, 8)
-    model = split(net, stages=3, example=x)
-    assert torch.equal(model.at(3)(x), net(x))
-    for stage in (1, 2):
-        assert model.at(stage)(x).shape == (2, 5)
-
-
-def test_split_can_be_told_where_to_cut() -> None:
-    model = split(small_net(), stages=2, example=torch.rand(1, 1, 8, 8), cuts=(2,))
-    assert len(model.make("E1")) == 2
-    assert len(model.make("E2")) == 5
-    with pytest.raises(UsageError, match="cuts"):
-        split(small_net(), stages=3, example=torch.rand(1, 1, 8, 8), cuts=(2,))
-
-
-def test_split_refuses_what_it_cannot_split() -> None:
-    with pytest.raises(UsageError, match="fewer stages"):
-        split(small_net(), stages=8, example=torch.rand(1, 1, 8, 8))
-    with pytest.raises(UsageError, match=r"nn\.Sequential, not Linear"):
-        split(nn.Linear(2, 2), stages=1, example=torch.rand(1, 2))  # type: ignore[arg-type]
 
 
 def test_a_pooled_head_is_the_mean_over_positions_and_one_layer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch.nn import functional
 
 from progfed import rng
 from progfed.fast import Draws, Dropout, OneChannelConv, fast_inputs, fast_layout, gather
-from progfed.models import convnet_cifar, convnet_mnist, resnet18
+from progfed.models import convnet_cifar, convnet_mnist, resnet18, unet
 from progfed.recipe import Local
 from progfed.replica import Sgd
 from progfed.tensors import finite
@@ -39,7 +40,13 @@ def normal(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("make", "shape"), [(convnet_mnist, (3, 1, 28, 28)), (convnet_cifar, (3, 3, 32, 32)), (resnet18, (2, 3, 32, 32))]
+    ("make", "shape"),
+    [
+        (convnet_mnist, (3, 1, 28, 28)),
+        (convnet_cifar, (3, 3, 32, 32)),
+        (resnet18, (2, 3, 32, 32)),
+        (partial(unet, widths=(4, 8), in_channels=2, stages=2, size=8), (2, 2, 8, 8, 8)),
+    ],
 )
 def test_names_outputs_and_gradients_are_those_of_the_plain_model(make: object, shape: tuple[int, ...]) -> None:
     model = make()  # type: ignore[operator]
@@ -186,3 +193,12 @@ def test_functional_dropout_in_a_users_module_stays_reproducible() -> None:
         with LocalEngine(model, data, plan, workers=workers) as engine:
             found.append(list(federate(model, data.sizes, plan, engine))[-1].progress.params)
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_a_group_norm_behind_frozen_layers_learns_as_in_the_usual_layout() -> None:
+    # torch's own kernel would end the process here
+    images, norm = torch.randn(2, 4, 6, 6), nn.GroupNorm(2, 4)
+    usual = torch.autograd.grad(norm(images).square().sum(), list(norm.parameters()))
+    module = fast_layout(nn.Sequential(norm))
+    fast = torch.autograd.grad(module(fast_inputs(images)).square().sum(), list(module.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(usual, fast, strict=True))

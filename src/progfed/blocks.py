@@ -6,8 +6,8 @@ growing, freezing, sending, checkpointing and costing are all the same question:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,20 +19,34 @@ from progfed.schedule import Phase, Schedule
 from progfed.tensors import Tensors, of_parts, part
 
 Make = Callable[[], nn.Module]
-Wire = Callable[[Sequence[nn.Module], Any], Any]
+Wire = Callable[[Sequence[nn.Module], Mapping[int, nn.Module], Any], Iterable[Any]]
+"""Blocks, heads by the number of blocks they stand on, and inputs -> the outputs of the heads, the shallowest first."""
 
 
-def chain(blocks: Sequence[nn.Module], inputs: Any) -> Any:
-    """E_s(…E_1(x)): how the blocks of a feed-forward network are wired."""
-    for block in blocks:
+def chain(blocks: Sequence[nn.Module], heads: Mapping[int, nn.Module], inputs: Any) -> Iterable[Any]:
+    """G_s(E_s(…E_1(x))): how the blocks of a feed-forward network are wired."""
+    outputs = []
+    for depth, block in enumerate(blocks[: max(heads)], start=1):
         inputs = block(inputs)
-    return inputs
+        if depth in heads:
+            outputs.append(heads[depth](inputs))
+    return outputs
 
 
 def state(module: nn.Module) -> Tensors:
-    """The tensors that training changes: parameters, and floating-point buffers such as BatchNorm statistics."""
-    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    """The tensors that training changes: parameters, and floating-point buffers such as BatchNorm statistics.
+
+    Buffers that a module declares as not persistent are what it can compute again, such as tables of positions.
+    """
+    named = {**dict(module.named_parameters()), **dict(_lasting(module))}
     return {name: value.detach() for name, value in named.items() if value.is_floating_point()}
+
+
+def _lasting(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    for prefix, child in module.named_modules():
+        for leaf, buffer in child.named_buffers(recurse=False):
+            if leaf not in child._non_persistent_buffers_set:
+                yield f"{prefix}.{leaf}" if prefix else leaf, buffer
 
 
 class Stage(nn.Module):
@@ -55,15 +69,11 @@ class Stage(nn.Module):
 
     def forward(self, inputs: Any) -> Any:
         """The output of the head; a tuple of outputs where a phase uses several heads."""
-        blocks = [self.get_submodule(name) for name in self._blocks]
-        outputs, features, done = [], inputs, 0
-        for name, depth in self._heads:
-            if self.chained:  # a deeper head continues from the features of the one before it
-                features, done = chain(blocks[done:depth], features), depth
-            else:
-                features = self._wire(blocks[:depth], inputs)
-            outputs.append(self.get_submodule(name)(features))
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        children: dict[str, Any] = self._modules
+        blocks = [children[name] for name in self._blocks]
+        heads = {depth: children[name] for name, depth in self._heads}
+        outputs = tuple(self._wire(blocks, heads, inputs))
+        return outputs[0] if len(outputs) == 1 else outputs
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,8 @@ class Progressive:
 
     `example` is one input with a leading dimension of 1 (it may live on the `meta` device), used to count costs.
     With `keep_head` there is one head, `G`, the same at every stage (symmetric U-Nets); otherwise the heads before
-    the last are temporary, named `G1`…`GS`.
+    the last are temporary, named `G1`…`GS`. `origin` names the tensors of a model that was split: from the names of
+    its own `state_dict` to those they have here (empty: the model is described by its parts).
 
     >>> model = Progressive(
     ...     blocks=(lambda: nn.Linear(2, 3), lambda: nn.Linear(3, 4)),
@@ -91,6 +102,7 @@ class Progressive:
     wire: Wire = chain
     keep_head: bool = False
     name: str = "model"
+    origin: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.blocks or len(self.blocks) != len(self.heads):
@@ -109,6 +121,10 @@ class Progressive:
     def parts(self, phase: Phase) -> tuple[str, ...]:
         """The parts of the sub-model that a phase uses, in order."""
         self._check(phase.stage)
+        if max(phase.used_heads) > phase.stage:
+            raise UsageError(
+                f"head {max(phase.used_heads)} stands on more blocks than stage {phase.stage} has: name heads up to it"
+            )
         if self.keep_head and len(phase.used_heads) > 1:
             raise UsageError(
                 f"{self.name} keeps one head at every stage: a schedule with several heads needs temporary ones"
@@ -162,6 +178,25 @@ class Progressive:
         if tensors is not None:
             load(module, tensors)
         return module
+
+    def export(self, tensors: Tensors) -> Tensors:
+        """The weights of the full model as a `state_dict`: of the model that was split, or else of `at(stages)`.
+
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+        >>> from progfed.split import split
+        >>> model = split(net, stages=1, example=torch.zeros(1, 2))
+        >>> net.load_state_dict(model.export(model.init("E1", seed=0) | model.init("G1", seed=0)))
+        <All keys matched successfully>
+        """
+        whole = self.at(self.stages)
+        if missing := [name for name in state(whole) if name not in tensors]:
+            raise UsageError(
+                f"{self.name} cannot be exported: {len(missing)} of its tensors are not there yet ({missing[0]}, …): "
+                f"export what training has reached at stage {self.stages}"
+            )
+        load(whole, tensors)
+        held = whole.state_dict()
+        return {own: held[name] for own, name in self.origin.items()} if self.origin else dict(held)
 
 
 def load(module: nn.Module, tensors: Tensors) -> None:

@@ -17,6 +17,7 @@ from torch.nn import functional
 from progfed.blocks import Stage
 from progfed.tensors import tree_map
 
+_LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _FORGETS_ITS_OUTPUT = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.MaxPool2d)
 
 
@@ -28,7 +29,10 @@ class Draws:
 
 def fast_layout(module: nn.Module, draws: Draws | None = None) -> nn.Module:
     """The module, rewritten in place; with `draws`, dropout draws from there instead of torch's default generator."""
-    module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.dim() in _LAYOUTS:
+            tensor.data = tensor.data.to(memory_format=_LAYOUTS[tensor.dim()])
+    guard_norms(module)
     for block in _rows(module):
         _pool_first(block)
         _in_place(block)
@@ -40,6 +44,23 @@ def fast_layout(module: nn.Module, draws: Draws | None = None) -> nn.Module:
             if draws is not None and type(child) is nn.Dropout:
                 setattr(parent, name, Dropout(child.p, draws))
     return module
+
+
+def guard_norms(module: nn.Module) -> nn.Module:
+    """The module, whose GroupNorms take inputs that need no gradient in the usual layout only.
+
+    torch's kernel for the gradient of the weights writes to nowhere, and ends the process, where the input is last in
+    channels and needs none: behind frozen layers.
+    """
+    for child in module.modules():
+        if isinstance(child, nn.GroupNorm):
+            child.register_forward_pre_hook(_usual_layout)
+    return module
+
+
+def _usual_layout(norm: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    learning = torch.is_grad_enabled() and any(p.requires_grad for p in norm.parameters(recurse=False))
+    return (inputs[0].contiguous(), *inputs[1:]) if learning and inputs and not inputs[0].requires_grad else None
 
 
 def _rows(module: nn.Module) -> list[nn.Sequential]:
@@ -55,9 +76,9 @@ def _rows(module: nn.Module) -> list[nn.Sequential]:
 
 
 def fast_inputs(inputs: Any) -> Any:
-    """Inputs in the layout of `fast_layout`; only batches of images have one."""
+    """Inputs in the layout of `fast_layout`; only batches of images and volumes have one."""
     return tree_map(
-        lambda leaf: leaf.contiguous(memory_format=torch.channels_last) if leaf.dim() == 4 else leaf, inputs
+        lambda leaf: leaf.contiguous(memory_format=_LAYOUTS[leaf.dim()]) if leaf.dim() in _LAYOUTS else leaf, inputs
     )
 
 
@@ -67,8 +88,8 @@ def gather(inputs: Any, index: Tensor) -> Any:
 
 
 def _gather(leaf: Tensor, index: Tensor) -> Tensor:
-    if leaf.dim() == 4 and leaf.is_contiguous(memory_format=torch.channels_last):
-        return leaf.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+    if leaf.dim() in _LAYOUTS and leaf.is_contiguous(memory_format=_LAYOUTS[leaf.dim()]):
+        return leaf.movedim(1, -1).index_select(0, index).movedim(-1, 1)
     return leaf.index_select(0, index)
 
 

@@ -7,7 +7,7 @@ named alike in both growths: only the block that holds them differs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -203,7 +203,7 @@ def decode(up: nn.Module, decoder: nn.Module, inner: Tensor, skip: Tensor) -> Te
     return decoded
 
 
-def _nested(blocks: Sequence[nn.Module], inputs: Tensor) -> Features:
+def _nested(blocks: Sequence[nn.Module], heads: Mapping[int, nn.Module], inputs: Tensor) -> list[Tensor]:
     """Symmetric wiring: down through the levels that are there, and up again."""
     layers = {name: layer for block in blocks for name, layer in block.named_children()}
     features = encode((layer for name, layer in layers.items() if name.startswith("enc")), inputs)
@@ -212,7 +212,7 @@ def _nested(blocks: Sequence[nn.Module], inputs: Tensor) -> Features:
     current = layers[f"dec{depth}"](features[-1]) if f"dec{depth}" in layers else features[-1]
     for level in range(depth - 1, 0, -1):
         current = decode(layers[f"up{level + 1}"], layers[f"dec{level}"], current, features[level - 1])
-    return (current,)
+    return [head((current,)) for head in heads.values()]
 
 
 class Encoder(nn.ModuleDict):

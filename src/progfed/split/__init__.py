@@ -1,0 +1,166 @@
+"""From an ordinary model to a progressive one, without editing it: the model's own forward stays the truth."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from progfed.blocks import Make, Progressive
+from progfed.errors import UsageError
+from progfed.split.assemble import Assembly, assemble
+from progfed.split.heads import Channels, Head, Task, infer, supplied, temporary
+from progfed.split.layout import Balance, Layout, arrange
+from progfed.split.parts import EarlyExit
+from progfed.split.trace import Trace, copied, few, trace
+from progfed.split.unet import Nested, UNet
+from progfed.split.verify import verify
+from progfed.tensors import tree_map
+
+__all__ = ["UNet", "split"]
+
+
+def split(
+    model: nn.Module,
+    *,
+    stages: int,
+    example: Any,
+    balance: Balance = "params",
+    cuts: Sequence[str] | Sequence[int] | None = None,
+    head: str | Sequence[str] | int | None = None,
+    task: Task | None = None,
+    heads: Sequence[Head] | None = None,
+    channels: Channels | None = None,
+    unet: UNet | None = None,
+    name: str = "",
+) -> Progressive:
+    """Turn a model into a `Progressive` of so many stages that starts from the weights the model has now.
+
+    `example` is a batch as the model takes it: a tensor, a dict of keyword arguments, or a tuple of positional ones.
+    M^s is the model's own forward up to the end of block s, and a temporary head; M^S is the whole forward, to the bit.
+
+    Blocks end where everything passes through the output of one module. Which ones is chosen so that blocks are equal
+    in parameters or FLOPs (`balance`), or given by their names (`cuts`). `head` names the modules of the final head
+    G_S; by default, all that comes after the last possible cut. Of an `nn.Sequential`, `cuts` may be the indices of
+    the children that open blocks 2..S, and `head` the number of children in the head.
+
+    Temporary heads are made for the `task`, which the output's shape tells where it is not given, or are yours
+    (`heads`: S-1 modules, or functions that make them). `channels` says which axis of the features they are, where the
+    layers do not tell. A U-Net is described by `unet`, which says where to cut.
+    """
+    own, inputs = copied(model), few(example)
+    seen = trace(own, inputs, flops=balance == "flops")
+    modules = [key for key, _ in model.named_modules() if key]
+    if unet is None:
+        named, top = _children(model, cuts), _head_names(model, head)
+        layout = arrange(seen, modules, stages=stages, balance=balance, cuts=named, head=top)
+        made = _growing(model, seen, layout, task, heads, channels)
+    else:
+        if cuts is not None or head is not None or (heads is not None and unet.growth == "symmetric"):
+            raise UsageError("the description of a U-Net says where it is cut and what its head is: give it alone")
+        unet.check(seen, modules)
+        if unet.growth == "symmetric":
+            made = _nested(model, seen, unet, stages)
+        else:
+            made = _growing(model, seen, unet.exits(seen, stages), task, heads, channels)
+    progressive, assembly = made
+    progressive = replace(
+        progressive,
+        example=tree_map(lambda leaf: leaf[:1].detach().cpu(), example),
+        name=f"{name or type(model).__name__}-{_fingerprint(model, progressive)}",
+    )
+    verify(progressive, assembly.skeleton, inputs, seen.output)
+    return progressive
+
+
+def _growing(
+    model: nn.Module,
+    seen: Trace,
+    layout: Layout,
+    task: Task | None,
+    heads: Sequence[Head] | None,
+    channels: Channels | None,
+) -> tuple[Progressive, Assembly]:
+    """A model that grows from its input on, with temporary heads."""
+    assembly = assemble(model, seen.trained, lambda name: layout.part(name, seen))
+    stages, ends, output = len(layout.cuts) + 1, [cut.call for cut in layout.cuts], tuple(seen.output.shape)
+    if heads is not None:
+        made = supplied(heads, stages)
+    else:
+        task = task or (infer(output, ends) if ends else "classification")
+        made = [
+            temporary(task, end, output, channels=channels, tied=assembly.embedding(output[-1], end.shape[-1]))
+            for end in ends
+        ]
+    progressive = Progressive(
+        blocks=_blocks(assembly, stages),
+        heads=(*made, assembly.make(f"G{stages}")),
+        example=None,
+        wire=EarlyExit(assembly.skeleton, tuple(cut.name for cut in layout.cuts)),
+        origin=assembly.origin,
+    )
+    return progressive, assembly
+
+
+def _nested(model: nn.Module, seen: Trace, unet: UNet, stages: int) -> tuple[Progressive, Assembly]:
+    """A U-Net that grows from its outer levels inwards, and keeps its head."""
+    blocks = unet.blocks(stages)
+    assembly = assemble(model, seen.trained, lambda name: unet.part(name, blocks))
+    progressive = Progressive(
+        blocks=_blocks(assembly, stages),
+        heads=(assembly.make("G"),) * stages,
+        example=None,
+        wire=Nested(assembly.skeleton, blocks),
+        keep_head=True,
+        origin=assembly.origin,
+    )
+    return progressive, assembly
+
+
+def _blocks(assembly: Assembly, stages: int) -> tuple[Make, ...]:
+    return tuple(assembly.make(f"E{number}") for number in range(1, stages + 1))
+
+
+def _children(model: nn.Module, cuts: Sequence[str] | Sequence[int] | None) -> list[str] | None:
+    """Cuts by name, from the indices of the children of an `nn.Sequential` that open a block."""
+    if cuts is None:
+        return None
+    children = [name for name, _ in model.named_children()]
+    named: list[str] = []
+    for cut in cuts:
+        if isinstance(cut, str):
+            named.append(cut)
+        elif isinstance(model, nn.Sequential) and 1 <= cut < len(children):
+            named.append(children[cut - 1])
+        elif isinstance(model, nn.Sequential):
+            raise UsageError(f"cuts {list(cuts)} must be increasing indices between 1 and {len(children) - 1}")
+        else:
+            raise UsageError(f"cut {cut} is an index, but {type(model).__name__} is no nn.Sequential: name the module")
+    return named
+
+
+def _head_names(model: nn.Module, head: str | Sequence[str] | int | None) -> list[str] | None:
+    """The modules of the head by name, from the number of children of an `nn.Sequential`."""
+    if head is None or isinstance(head, str):
+        return None if head is None else [head]
+    if not isinstance(head, int):
+        return list(head)
+    if not isinstance(model, nn.Sequential) or not 1 <= head < len(model):
+        raise UsageError(
+            f"head={head} counts the last children of an nn.Sequential: name the modules of the head instead"
+        )
+    return [name for name, _ in model.named_children()][-head:]
+
+
+def _fingerprint(model: nn.Module, progressive: Progressive) -> str:
+    """Eight digits that tell split models apart: layers, names and temporary heads, but not the weights."""
+    with torch.device("meta"):
+        heads = [str(progressive.make(progressive.head(stage))) for stage in range(1, progressive.stages)]
+    shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
+    text = str((str(model), shapes, sorted(progressive.origin.items()), heads, progressive.keep_head))
+    return hashlib.sha256(re.sub(r"0x[0-9a-fA-F]+", "", text).encode()).hexdigest()[:8]

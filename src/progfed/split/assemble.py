@@ -1,0 +1,71 @@
+"""The tensors of a model, dealt out to the parts of a progressive one, and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from progfed.blocks import Make
+from progfed.errors import UsageError
+from progfed.split.cuts import Names
+from progfed.split.parts import Held, Part, Skeleton
+from progfed.split.trace import copied
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What each part holds, the skeleton that runs it, and the way back: from names in the model to names in parts."""
+
+    held: dict[str, list[Held]]
+    skeleton: Skeleton
+    origin: dict[str, str]
+    tied: Names
+
+    def make(self, part: str) -> Make:
+        """A function that makes a part."""
+        held = self.held.get(part, [])
+        return lambda: Part(held)
+
+    def embedding(self, classes: int, width: int) -> str:
+        """The embedding of E_1 by which the model itself scores its classes, if there is one."""
+        shapes = {item.name: tuple(item.value.shape) for item in self.held.get("E1", [])}
+        return next((name for name, shape in shapes.items() if name in self.tied and shape == (classes, width)), "")
+
+
+def assemble(model: nn.Module, learns: Names, part: Callable[[str], str]) -> Assembly:
+    """Deal out all parameters and buffers. A tensor with several names lives once, under the first."""
+    first: dict[int, str] = {}
+    homes: dict[str, tuple[str, str]] = {}
+    held: dict[str, list[Held]] = {}
+    for name, value, buffer, persistent in _tensors(model):
+        own = first.setdefault(id(value), name)
+        if own == name:
+            home = part(name)
+            learning = name in learns and value.requires_grad
+            item = Held(name, value.detach().cpu().clone(), learning, buffer, persistent)
+            held.setdefault(home, []).append(item)
+            homes[name] = home, name
+        else:
+            homes[name] = homes[own]
+    strangers = [name for name in model.state_dict() if name not in homes]
+    if strangers:
+        raise UsageError(
+            f"the model's state_dict has entries that are no parameters or buffers ({strangers[0]}): "
+            f"weights could not go back into it, so it cannot be split"
+        )
+    origin = {name: ".".join(homes[name]) for name in model.state_dict()}
+    uses = Counter(home for home in homes.values())
+    tied = frozenset(name for (_, name), number in uses.items() if number > 1)
+    return Assembly(held, Skeleton(copied(model), homes), origin, tied)
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor, bool, bool]]:
+    """All tensors under all their names: whether they are buffers, and whether a `state_dict` keeps them."""
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        yield name, parameter, False, True
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        path, _, leaf = name.rpartition(".")
+        yield name, buffer, True, leaf not in model.get_submodule(path)._non_persistent_buffers_set
