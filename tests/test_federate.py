@@ -15,10 +15,11 @@ from torch.nn import functional
 from progfed import rng
 from progfed.blocks import Progressive, state
 from progfed.client import Learner
+from progfed.course import turn_at
 from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, TrainingError, UsageError
 from progfed.examples import Examples, FederatedData, from_clients
-from progfed.federate import Progress, Round, federate, turns
+from progfed.federate import Progress, Round, federate
 from progfed.protocol import Task, Update
 from progfed.rate import Constant
 from progfed.recipe import Local, Recipe
@@ -283,9 +284,11 @@ def test_a_run_continues_after_any_round_to_the_same_bits() -> None:
 
 
 def test_turns_count_warm_up_apart_from_the_budget() -> None:
-    listed = list(turns(progressive(6, stages=3, warmup=1)))
+    schedule = progressive(6, stages=3, warmup=1)
+    listed = [turn for number in range(1, 9) if (turn := turn_at(schedule, number))]
     assert [turn.number for turn in listed] == list(range(1, 9))
     assert [turn.moment.t for turn in listed] == [0, 1, 1, 2, 2, 3, 4, 5]
+    assert turn_at(schedule, 9) is None
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from progfed import rng
@@ -17,9 +17,12 @@ from progfed.tensors import Tensors, add, of_parts, sub
 
 @dataclass
 class Downlink:
-    """What the server sends in a round, what clients hold after it, and what answering those who ask has cost."""
+    """What the server sends in a round, what clients hold after it, and what answering those who ask has cost.
 
-    message: bytes
+    There is one message for each sub-model that clients of the round train: one, where nobody is too weak for it.
+    """
+
+    messages: dict[Phase, bytes]
     held: Tensors
     envelope: Envelope
     extra_down: int = 0
@@ -31,23 +34,28 @@ class Downlink:
 
 
 def broadcast(
-    params: Tensors, held: Tensors, model: Progressive, recipe: Recipe, envelope: Envelope, phase: Phase
+    params: Tensors, held: Tensors, model: Progressive, recipe: Recipe, envelope: Envelope, phases: Iterable[Phase]
 ) -> Downlink:
     """Encode x_t^s once: whole, or as the change of the model that clients hold.
 
     What a codec loses of a change stays in the difference to the next one: error feedback, without a memory of its own.
     """
-    sent = of_parts(params, model.parts(phase))
+    sent = {phase: of_parts(params, model.parts(phase)) for phase in phases}
     key = rng.number(recipe.seed, "down", envelope.round)
     if not recipe.delta:
-        return Downlink(seal(envelope, sent, recipe.down, key), {}, envelope)
+        messages = {
+            phase: seal(replace(envelope, stage=phase.stage), tensors, recipe.down, key)
+            for phase, tensors in sent.items()
+        }
+        return Downlink(messages, {}, envelope)
+    ((phase, whole),) = sent.items()  # `federate.check` has refused weak devices here
     held = hold(held, model, phase, seed=recipe.seed)
-    change = sub(sent, held)
+    change = sub(whole, held)
     body = recipe.down.encode(change, key)
     arrived = recipe.down.decode(memoryview(body), schema_of(change))
     opening = replace(envelope, kind=CHANGE, base=model_digest(held))
     message = seal_body(opening, schema_of(change), recipe.down, body)
-    return Downlink(message, add(held, arrived), envelope)
+    return Downlink({phase: message}, add(held, arrived), envelope)
 
 
 def exchange(engine: Engine, tasks: Sequence[Task], downlink: Downlink) -> Iterator[Update]:

@@ -39,6 +39,9 @@ class FederatedData:
     `sizes[i]` is the number of examples of client i and `load(i)` makes them: nothing else of a client is kept,
     so a million clients cost memory only for those in use. `augment` is applied to each training batch with a
     generator keyed by (seed, round, client). `classes` is None where targets are not class labels.
+
+    `deepest[i]` is the deepest stage that client i can train; in rounds of deeper stages it trains M^deepest (empty:
+    everybody can train everything).
     """
 
     sizes: Sequence[int]
@@ -47,6 +50,10 @@ class FederatedData:
     classes: int | None = None
     augment: Augment | None = None
     name: str = "data"
+    deepest: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        check_deepest(self.deepest, len(self.sizes), self.name)
 
     @property
     def clients(self) -> int:
@@ -83,6 +90,20 @@ class FederatedData:
             )
 
 
+def check_deepest(deepest: Sequence[int], clients: int, name: str = "data") -> None:
+    """Refuse depths that do not fit the population: one for every client, none below 1."""
+    if not deepest:
+        return
+    if len(deepest) != clients:
+        raise DataError(f"{name}: {len(deepest)} depths for {clients} clients: declare the deepest stage of each")
+    if min(deepest) < 1:
+        client = next(client for client, stage in enumerate(deepest) if stage < 1)
+        raise DataError(
+            f"{name}: client {client} declares stage {deepest[client]} as its deepest: "
+            "who cannot train stage 1 must be left out of the population"
+        )
+
+
 def from_clients(
     clients: Sequence[tuple[Any, Tensor]],
     test: tuple[Any, Tensor],
@@ -90,6 +111,7 @@ def from_clients(
     classes: int | None = None,
     augment: Augment | None = None,
     name: str = "your data",
+    deepest: Sequence[int] = (),
 ) -> FederatedData:
     """A population from one (inputs, targets) pair per client, held in memory.
 
@@ -105,4 +127,5 @@ def from_clients(
         classes=classes,
         augment=augment,
         name=name,
+        deepest=deepest,
     )

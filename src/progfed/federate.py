@@ -6,22 +6,24 @@ Evaluating, logging, checkpointing and progress bars are consumers of this gener
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from progfed import server
 from progfed.blocks import Progressive
 from progfed.codec import Float
-from progfed.downlink import broadcast, exchange
+from progfed.course import Turn, may_end, realised, turn_at
+from progfed.downlink import Downlink, broadcast, exchange
 from progfed.errors import UsageError
+from progfed.examples import check_deepest
 from progfed.flops import PhaseCost, buffer_names, phase_cost
+from progfed.growth import Watch, stalled
 from progfed.inbox import Inbox
 from progfed.privacy import accounting
 from progfed.protocol import DOWN, UP, Cost, Engine, Envelope, Task
-from progfed.rate import Moment
 from progfed.recipe import Recipe
-from progfed.schedule import Phase, Schedule, length
-from progfed.tensors import Tensors, add, of_parts
+from progfed.schedule import Phase, within
+from progfed.tensors import Tensors, add, of_parts, part, sub
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Progress:
     """Everything that a run needs to go on after a round: the tensors, the server's state, and the costs so far.
 
     `held` is the model that clients hold, where they are sent changes of it; it lags by what the codec has lost.
+    `watch` is what decides when to grow, where the schedule alone does not.
     """
 
     round: int = 0
@@ -36,6 +39,7 @@ class Progress:
     state: server.State = field(default_factory=dict)
     held: Tensors = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
+    watch: Watch = field(default_factory=Watch)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class Round:
     """What happened in a round; `progress` is where the run stands after it, and holds M^stage as trained so far.
 
     `surplus` reserves answered and were not needed; `epsilon` is the privacy spent so far, where any is promised.
+    `closes` tells the last round of a phase, `freed` how many rounds of its budget the phase then left; `signal` is
+    what the growth policy looks at.
     """
 
     number: int
@@ -55,28 +61,9 @@ class Round:
     progress: Progress
     surplus: int = 0
     epsilon: float | None = None
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A round to come: its number, its phase, whether it opens the phase, and how many rounds of it went before."""
-
-    number: int
-    phase: Phase
-    index: int
-    offset: int
-    moment: Moment
-
-
-def turns(schedule: Schedule) -> Iterator[Turn]:
-    """The rounds of a schedule, numbered from 1 with warm-up included."""
-    number, done, total = 0, 0, length(schedule)
-    for index, phase in enumerate(schedule):
-        for offset in range(phase.rounds):
-            number += 1
-            moment = Moment(done, total, offset, phase.rounds, phase.warmup, phase.stage)
-            yield Turn(number, phase, index, offset, moment)
-            done += not phase.warmup
+    closes: bool = False
+    freed: int = 0
+    signal: float | None = None
 
 
 def federate(
@@ -87,60 +74,84 @@ def federate(
     *,
     run: str = "0" * 16,
     start: Progress | None = None,
+    deepest: Sequence[int] = (),
 ) -> Iterator[Round]:
-    """Train `model` on clients that hold `sizes[i]` examples each, continuing after `start` where it is given."""
-    check(model, recipe)
+    """Train `model` on clients that hold `sizes[i]` examples each, continuing after `start` where it is given.
+
+    `deepest[i]` is the deepest stage that client i can train, where some are too weak for all of them.
+    """
+    check_deepest(deepest, len(sizes))
+    check(model, recipe, deepest)
     if not 1 <= recipe.cohort <= len(sizes):
         raise UsageError(
             f"a cohort of {recipe.cohort} clients cannot be drawn from {len(sizes)}: use 1 to {len(sizes)}"
         )
     progress = start or Progress()
     costs: dict[Phase, PhaseCost] = {}
-    for turn in turns(recipe.schedule):
-        if turn.number <= progress.round:
-            continue
+    while turn := turn_at(realised(recipe.schedule, recipe.growth, progress.watch.lengths), progress.round + 1):
         began, phase = time.perf_counter(), turn.phase
         if turn.offset == 0:
-            progress = grow(progress, model, recipe, turn.index)
-        if phase not in costs:
-            costs = {phase: phase_cost(model, phase)}
+            progress = grow(progress, model, recipe, turn.index, deepest)
 
-        # send x_t^s to a fresh cohort; the message is made once, whoever it goes to
+        # send x_t^s to a fresh cohort; a message is made once for a sub-model, whoever it goes to
         lr = recipe.rate(turn.moment)
         cohort = recipe.draw(len(sizes), turn.number)
-        downlink = broadcast(
-            progress.params, progress.held, model, recipe, Envelope(DOWN, run, turn.number, phase.stage), phase
-        )
-        tasks = [Task(client, turn.number, phase, lr, downlink.message) for client in cohort]
+        asked = {client: within(phase, deepest[client]) if deepest else phase for client in cohort}
+        costs |= {own: phase_cost(model, own) for own in set(asked.values()) - costs.keys()}
+        envelope = Envelope(DOWN, run, turn.number, phase.stage)
+        downlink = broadcast(progress.params, progress.held, model, recipe, envelope, dict.fromkeys(asked.values()))
+        tasks = [Task(client, turn.number, own, lr, downlink.messages[own]) for client, own in by_depth(asked)]
 
         # x_{t+1} = x_t + server(mean of the clients' changes), or another way to make one of many
-        inbox = Inbox(cohort, sizes, costs[phase].up, recipe, Envelope(UP, run, turn.number, phase.stage))
+        schemas = {own: costs[own].up for own in downlink.messages}
+        inbox = Inbox(asked, sizes, schemas, recipe, replace(envelope, kind=UP))
         delta = recipe.combine(inbox.open(exchange(engine, tasks, downlink)), turn.number)
         inbox.check(turn.number)
-        params, state = apply(progress, delta, recipe, costs[phase].buffers)
+        buffers = frozenset[str]().union(*(costs[own].buffers for own in downlink.messages))
+        params, state = apply(progress, delta, recipe, buffers)
 
-        cost = Cost(
-            down_bytes=len(downlink.message) * len(cohort) + downlink.extra_down,
-            up_bytes=inbox.up_bytes + downlink.extra_up,
-            paper_bytes=paper_bytes(phase, turn.offset, costs[phase], recipe) * recipe.cohort,
-            flops=costs[phase].flops * inbox.trained * recipe.local.epochs,
-            seconds=time.perf_counter() - began,
-        )
-        progress = Progress(turn.number, params, state, downlink.held, progress.cost + cost)
-        spent = recipe.spent(turn.number, len(sizes))
+        watch, closes = watched(progress, params, recipe, turn, inbox.loss, buffers)
+        cost = replace(spent(turn, asked, downlink, inbox, costs, recipe), seconds=time.perf_counter() - began)
+        signal = watch.signal[-1] if watch.signal else None
+        if closes and recipe.growth:
+            watch = Watch(lengths=(*watch.lengths, turn.offset + 1))
+        progress = Progress(turn.number, params, state, downlink.held, progress.cost + cost, watch)
         yield Round(
-            turn.number, phase, lr, inbox.loss, inbox.valid, dict(inbox.rejected), cost, progress, inbox.surplus, spent
+            turn.number,
+            phase,
+            lr,
+            inbox.loss,
+            inbox.valid,
+            dict(inbox.rejected),
+            cost,
+            progress,
+            inbox.surplus,
+            recipe.spent(turn.number, len(sizes)),
+            closes,
+            phase.rounds - turn.offset - 1 if closes else 0,
+            signal,
         )
 
 
-def check(model: Progressive, recipe: Recipe) -> None:
+def check(model: Progressive, recipe: Recipe, deepest: Sequence[int] = ()) -> None:
     """Refuse what cannot work before anything is trained."""
     model.check(recipe.schedule)
+    if deepest and min(deepest) < max(phase.stage for phase in recipe.schedule):
+        if recipe.privacy:
+            raise UsageError(
+                "privacy needs clients that all train the same names, or their number would tell who took part: "
+                "leave out the clients that are too weak, or `deepest`"
+            )
+        if recipe.delta:
+            raise UsageError(
+                "delta=True needs clients that all hold the same model, and some can train only a part of it: "
+                "leave out delta, or `deepest`"
+            )
     if recipe.privacy:
         accounting()
     lossy = [codec.name for codec in (recipe.up, recipe.down) if codec.name != Float().name]
-    deepest = max(recipe.schedule, key=lambda phase: phase.stage)
-    buffers = buffer_names(model, deepest) if lossy or recipe.privacy else frozenset()
+    largest = max(recipe.schedule, key=lambda phase: phase.stage)
+    buffers = buffer_names(model, largest) if lossy or recipe.privacy else frozenset()
     if buffers and recipe.privacy:
         raise UsageError(
             f"{model.name} has running statistics ({min(buffers)}, …), whose scale no clipping norm fits: "
@@ -153,14 +164,25 @@ def check(model: Progressive, recipe: Recipe) -> None:
         )
 
 
-def grow(progress: Progress, model: Progressive, recipe: Recipe, index: int) -> Progress:
-    """Enter phase `index`: make the parts it needs and lacks, and discard those that no later phase uses."""
-    needed = {part for phase in recipe.schedule[index:] for part in model.parts(phase)}
-    params = of_parts(progress.params, needed)
-    present = {name.split(".", 1)[0] for name in params}
-    new = [part for part in model.parts(recipe.schedule[index]) if part not in present]
-    for part in new:
-        params |= model.init(part, seed=recipe.seed)
+def by_depth(asked: Mapping[int, Phase]) -> list[tuple[int, Phase]]:
+    """Who trains what, the deepest first: a replica of one sub-model is made once a round, not once a client."""
+    return sorted(asked.items(), key=lambda one: -one[1].stage)
+
+
+def grow(progress: Progress, model: Progressive, recipe: Recipe, index: int, deepest: Sequence[int] = ()) -> Progress:
+    """Enter phase `index`: make the parts it needs and lacks, and discard those that no later phase uses.
+
+    The head of a weak client's sub-model is used in every phase that is too deep for it, so it stays.
+    """
+    depths = sorted({*deepest, model.stages}, reverse=True)
+    parts = [
+        [name for depth in depths for name in model.parts(within(phase, depth))] for phase in recipe.schedule[index:]
+    ]
+    params = of_parts(progress.params, {name for used in parts for name in used})
+    present = {part(name) for name in params}
+    new = [name for name in dict.fromkeys(parts[0]) if name not in present]
+    for name in new:
+        params |= model.init(name, seed=recipe.seed)
     state = progress.state
     if new or params.keys() != progress.params.keys():
         state = server.grow(recipe.server, state, params)
@@ -173,6 +195,37 @@ def apply(progress: Progress, delta: Tensors, recipe: Recipe, buffers: frozenset
     step, state = recipe.server.update(learned, progress.state)
     averaged = {name: value for name, value in delta.items() if name in buffers}
     return add(progress.params, {**step, **averaged}), state
+
+
+def watched(
+    progress: Progress, params: Tensors, recipe: Recipe, turn: Turn, loss: float, buffers: frozenset[str]
+) -> tuple[Watch, bool]:
+    """What the growth policy has seen after a round, and whether the round is the last of its phase."""
+    watch, closes = progress.watch, turn.offset + 1 == turn.phase.rounds
+    if recipe.growth is None or not may_end(turn.phase, turn.index, recipe.schedule):
+        return watch, closes
+    newest = of_parts(params, [f"E{max(turn.phase.trained_blocks)}"])
+    step = sub({name: value for name, value in newest.items() if name not in buffers}, progress.params)
+    watch = recipe.growth.see(watch, loss, step)
+    return watch, closes or (turn.offset + 1 >= recipe.growth.least and stalled(recipe.growth, watch))
+
+
+def spent(
+    turn: Turn,
+    asked: Mapping[int, Phase],
+    downlink: Downlink,
+    inbox: Inbox,
+    costs: Mapping[Phase, PhaseCost],
+    recipe: Recipe,
+) -> Cost:
+    """What a round has cost, the time aside."""
+    cohort = list(asked.values())[: recipe.cohort]
+    return Cost(
+        down_bytes=sum(len(downlink.messages[own]) for own in asked.values()) + downlink.extra_down,
+        up_bytes=inbox.up_bytes + downlink.extra_up,
+        paper_bytes=sum(paper_bytes(own, turn.offset, costs[own], recipe) for own in cohort),
+        flops=sum(costs[own].flops * examples for own, examples in inbox.trained.items()) * recipe.local.epochs,
+    )
 
 
 def paper_bytes(phase: Phase, offset: int, cost: PhaseCost, recipe: Recipe) -> int:

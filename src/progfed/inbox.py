@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from progfed.codec import Schema
 from progfed.errors import MessageError, TrainingError
-from progfed.protocol import UP, Envelope, Update, unseal
+from progfed.protocol import Envelope, Update, unseal
 from progfed.recipe import Recipe
+from progfed.schedule import Phase
 from progfed.tensors import Tensors
 
 
@@ -16,22 +18,29 @@ class Inbox:
     """Opens the updates of a round in the order of those asked, whatever order they come in, and counts the rejected.
 
     The first `recipe.cohort` valid ones in that order are used: who answered decides which, never who was faster.
+    `asked` says what each was asked to train, and `schemas` what an update then holds; `trained` counts examples.
     """
 
     def __init__(
-        self, asked: Sequence[int], sizes: Sequence[int], schema: Schema, recipe: Recipe, expected: Envelope
+        self,
+        asked: Mapping[int, Phase],
+        sizes: Sequence[int],
+        schemas: Mapping[Phase, Schema],
+        recipe: Recipe,
+        expected: Envelope,
     ) -> None:
-        self._asked, self._sizes, self._schema, self._recipe, self._expected = asked, sizes, schema, recipe, expected
+        self._asked, self._sizes, self._schemas, self._recipe, self._expected = asked, sizes, schemas, recipe, expected
         self._why = ""
         self._losses = 0.0
         self.rejected: Counter[str] = Counter()
-        self.up_bytes = self.examples = self.trained = self.valid = self.surplus = 0
+        self.trained: Counter[Phase] = Counter()
+        self.up_bytes = self.examples = self.valid = self.surplus = 0
 
     def open(self, updates: Iterable[Update]) -> Iterator[tuple[float, Tensors]]:
         """Weights and changes of the valid updates; an update that comes early waits, so that sums keep their order."""
         waiting: dict[int, Update] = {}
         seen: set[int] = set()
-        turn = 0
+        order, turn = tuple(self._asked), 0
         for update in updates:
             self.up_bytes += len(update.message)
             if update.client not in self._asked or update.client in seen:
@@ -39,36 +48,30 @@ class Inbox:
                 continue
             seen.add(update.client)
             waiting[update.client] = update
-            while turn < len(self._asked) and self._asked[turn] in waiting:
-                yield from self._open(waiting.pop(self._asked[turn]))
+            while turn < len(order) and order[turn] in waiting:
+                yield from self._open(waiting.pop(order[turn]))
                 turn += 1
-        for client in self._asked:
+        for client in order:
             if client in waiting:
                 yield from self._open(waiting[client])
         if missing := len(self._asked) - len(seen):
             self.rejected["missing"] += missing
 
     def _open(self, update: Update) -> Iterator[tuple[float, Tensors]]:
+        phase, most = self._asked[update.client], self._sizes[update.client]
         if self.valid == self._recipe.cohort:
             self.surplus += 1
-            self.trained += self._sizes[update.client]
+            self.trained[phase] += most
             return
-        expected = Envelope(
-            UP,
-            self._expected.run,
-            self._expected.round,
-            self._expected.stage,
-            update.client,
-            self._sizes[update.client],
-        )
+        expected = replace(self._expected, stage=phase.stage, client=update.client, examples=most)
         try:
-            found, change = unseal(update.message, expected, self._schema, self._recipe.up)
+            found, change = unseal(update.message, expected, self._schemas[phase], self._recipe.up)
         except MessageError as error:
             self._reject(error)
             return
         self.valid += 1
         self.examples += found.examples
-        self.trained += found.examples
+        self.trained[phase] += found.examples
         self._losses += found.loss * found.examples
         yield (found.examples if self._recipe.weighting == "examples" else 1.0), change
 

@@ -14,6 +14,7 @@ from progfed import rng
 from progfed.aggregate import Aggregate, Mean, Weighted
 from progfed.codec import Codec, Float
 from progfed.errors import UsageError
+from progfed.growth import Growth, Plateau
 from progfed.privacy import Privacy, hidden_seed
 from progfed.rate import Constant, Rate
 from progfed.schedule import Schedule
@@ -62,6 +63,8 @@ class Recipe:
     reserves are asked besides every ten of the cohort and stand in for those whose update is missing or invalid; while
     nobody fails, the result is the one without them to the bit. `deadline` is how many seconds an engine over a network
     waits for a round; clients on this machine are never late, since its speed must not decide the result.
+
+    With `growth` a stage ends when it has stopped paying, at the latest after the rounds of its phase.
     """
 
     schedule: Schedule
@@ -80,6 +83,7 @@ class Recipe:
     privacy: Privacy | None = field(default=None, metadata=_LATER)
     over_selection: float = field(default=1.0, metadata=_LATER)
     deadline: float = field(default=math.inf, metadata=_LATER)
+    growth: Growth | None = field(default=None, metadata=_LATER)
 
     def __post_init__(self) -> None:
         if not self.schedule:
@@ -95,6 +99,12 @@ class Recipe:
         if self.privacy is not None and (self.weighting != "uniform" or self.aggregate != Mean()):
             raise UsageError(
                 "privacy needs weighting='uniform' and the mean as aggregate: one client must not count for more"
+            )
+
+        if self.privacy is not None and isinstance(self.growth, Plateau):
+            raise UsageError(
+                "growth by the training loss would tell about clients what no noise hides: use growth=Movement() with "
+                "privacy, which sees only the noisy model"
             )
 
     def asked(self, clients: float) -> int:

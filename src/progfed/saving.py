@@ -11,6 +11,7 @@ from progfed import checkpoint, server
 from progfed.checkpoint import Checkpoint
 from progfed.errors import StorageError
 from progfed.federate import Progress, Round
+from progfed.growth import Watch
 from progfed.protocol import Cost, Memory, model_digest
 from progfed.records import Log, Record, RunDirectory
 from progfed.tensors import Tensors
@@ -71,6 +72,10 @@ def to_checkpoint(progress: Progress, experiment: str, memories: dict[int, Memor
         "threads": torch.get_num_threads(),
     }
     tensors = {"model": progress.params, "server": slots, "held": progress.held, "lost": lost}
+    watch = progress.watch
+    if watch.lengths or watch.signal:
+        state["growth"] = {"lengths": watch.lengths, "signal": watch.signal, "path": watch.path}
+        tensors["drift"] = watch.drift
     return Checkpoint(progress.round, tensors, state)
 
 
@@ -93,7 +98,15 @@ def resume(directory: RunDirectory, experiment: str, memories: dict[int, Memory]
         memories.setdefault(client, {})["held"] = held
     for client, lost in unprefixed(found.tensors["lost"]).items():
         memories.setdefault(int(client), {})["lost"] = lost
-    return Progress(found.round, found.tensors["model"], state, held, Cost(**found.state["cost"]))
+    return Progress(found.round, found.tensors["model"], state, held, Cost(**found.state["cost"]), watched(found))
+
+
+def watched(found: Checkpoint) -> Watch:
+    """What decides about growth; nothing in a checkpoint of a run that grows when its schedule says."""
+    told = found.state.get("growth")
+    if told is None:
+        return Watch()
+    return Watch(tuple(told["lengths"]), tuple(told["signal"]), found.tensors["drift"], told["path"])
 
 
 def unprefixed(tensors: Tensors) -> dict[str, Tensors]:

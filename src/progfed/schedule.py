@@ -113,6 +113,21 @@ def random(rounds: int, *, stages: int, seed: int = 0) -> Schedule:
     return (*(Phase(int(stage), 1) for stage in draws), Phase(stages, last))
 
 
+def within(phase: Phase, deepest: int) -> Phase:
+    """A round of `phase` for a client that can train M^deepest at most: that sub-model, with its own head.
+
+    Of the blocks that the phase trains it trains those it holds; where it holds none of them, as in the warm-up of a
+    deeper one, its last.
+
+    >>> within(Phase(3, 5), 2), within(Phase(3, 5, trains=(3,), warmup=True), 2).trains
+    (Phase(stage=2, rounds=5, trains=(), heads=(), warmup=False), (2,))
+    """
+    if phase.stage <= deepest:
+        return phase
+    trains = tuple(block for block in phase.trains if block <= deepest) or (phase.trains and (deepest,))
+    return replace(phase, stage=deepest, trains=trains, heads=())
+
+
 def length(schedule: Schedule) -> int:
     """T: the rounds of a schedule, warm-up aside."""
     return sum(phase.rounds for phase in schedule if not phase.warmup)

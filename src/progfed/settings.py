@@ -6,7 +6,7 @@ import difflib
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from progfed import aggregate, server
+from progfed import aggregate, growth, server
 from progfed.codec import codec
 from progfed.errors import UsageError
 from progfed.experiment import Experiment
@@ -61,10 +61,10 @@ def _leaves(value: Any, prefix: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(value):
         path, item = f"{prefix}{field.name}", getattr(value, field.name)
-        if field.name in ("up", "down", "server", "aggregate") or isinstance(item, bool | int | float | str):
-            if path not in _IDENTITY:
-                found[path] = item
-        elif is_dataclass(item) and field.name in ("recipe", "rate", "local", "privacy"):
+        named = field.name in ("up", "down", "server", "aggregate", "growth")
+        if (named or isinstance(item, bool | int | float | str)) and path not in _IDENTITY:
+            found[path] = item
+        if is_dataclass(item) and field.name in ("recipe", "rate", "local", "privacy", "growth"):
             found |= _leaves(item, f"{path}.")
     return found
 
@@ -81,6 +81,10 @@ def _parsed(now: Any, path: str, text: str) -> Any:
         if text not in aggregate.NAMED:
             raise UsageError(f"--set {path} takes one of {', '.join(aggregate.NAMED)}, not {text!r}")
         return aggregate.NAMED[text]
+    if leaf == "growth":
+        if text not in growth.NAMED:
+            raise UsageError(f"--set {path} takes one of {', '.join(growth.NAMED)}, not {text!r}")
+        return growth.NAMED[text]
     if isinstance(now, bool):
         if text not in ("true", "false"):
             raise UsageError(f"--set {path} takes true or false, not {text!r}")

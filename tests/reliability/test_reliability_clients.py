@@ -22,6 +22,7 @@ from progfed.federate import Round, federate
 from progfed.inbox import Inbox
 from progfed.plan import plan
 from progfed.protocol import UP, Envelope, Update, seal
+from progfed.schedule import Phase
 from progfed.settings import override
 
 RUN = "0" * 16
@@ -116,7 +117,8 @@ def test_weights_are_renormalised_over_those_who_answered() -> None:
         envelope = Envelope(UP, RUN, 1, 1, client, examples, loss=value)
         return Update(client, seal(envelope, {"w": torch.tensor([value])}, recipe.up, 0))
 
-    inbox = Inbox((0, 1, 2), (4, 6, 8), schema, recipe, Envelope(UP, RUN, 1, 1))
+    phase = Phase(1, 1)
+    inbox = Inbox(dict.fromkeys((0, 1, 2), phase), (4, 6, 8), {phase: schema}, recipe, Envelope(UP, RUN, 1, 1))
     delta = recipe.combine(inbox.open([update(2, 8, 4.0), update(0, 4, 1.0)]), 1)
     assert delta["w"].item() == (4 * 1.0 + 8 * 4.0) / 12
     assert (inbox.valid, inbox.rejected, inbox.loss) == (2, {"missing": 1}, 3.0)

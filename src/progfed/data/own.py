@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
@@ -21,6 +21,7 @@ class OwnData:
 
     `load(folder, client)` reads the examples of one client and `test(folder)` those the server evaluates on; `folder`
     is the data folder of the machine that calls. Where all folders are one, everything works on one machine as well.
+    `deepest` is the deepest stage that each client can train, where some are too weak for all of them.
     """
 
     clients: int
@@ -29,6 +30,7 @@ class OwnData:
     classes: int | None = None
     augment: Augment | None = None
     name: str = "own data"
+    deepest: Sequence[int] = field(default=(), metadata={"later": True})
 
     def __call__(self, folder: Path) -> FederatedData:
         known = folder / SIZES
@@ -40,6 +42,7 @@ class OwnData:
             classes=self.classes,
             augment=self.augment,
             name=self.name,
+            deepest=self.deepest,
         )
 
     def _told(self, path: Path) -> Sequence[int]:

@@ -1,0 +1,40 @@
+"""When to grow, on the embedded images: the paper's fixed T_s next to stages that end when they have stopped paying.
+
+The policies have twice the paper's T_s as the budget of a stage, and the constants they have by default, which were
+chosen before any of these runs: two windows of three rounds, so that a stage may be shorter than the paper's as well.
+`longest` is the control: the same budgets, used up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from progfed.experiment import Experiment
+from progfed.experiments import demo
+from progfed.experiments.pairs import scheduled
+from progfed.growth import Growth, Movement, Plateau
+from progfed.schedule import Schedule, end_to_end, progressive, stage_lengths
+
+POLICIES: dict[str, Growth] = {"plateau": Plateau(), "movement": Movement()}
+
+
+def generous(rounds: int, *, stages: int) -> Schedule:
+    """Budgets for stages that may end early: twice the paper's T_s, and the rest for the full model."""
+    early = [2 * length for length in stage_lengths(rounds, stages)[:-1]]
+    return progressive(rounds, stages=stages, lengths=[*early, rounds - sum(early)])
+
+
+def adaptive(base: Experiment, run: str, rounds: int, *, stages: int) -> Experiment:
+    """The run whose stages end by the policy of this name, next to `end-to-end`."""
+    growing = replace(base, recipe=replace(base.recipe, growth=POLICIES[run]))
+    return scheduled(growing, run, generous(rounds, stages=stages), baseline="end-to-end")
+
+
+_BASE = replace(demo.BASE, name="growth")
+
+RUNS = (
+    scheduled(_BASE, "end-to-end", end_to_end(demo.ROUNDS, stages=demo.STAGES)),
+    scheduled(_BASE, "fixed", progressive(demo.ROUNDS, stages=demo.STAGES), baseline="end-to-end"),
+    scheduled(_BASE, "longest", generous(demo.ROUNDS, stages=demo.STAGES), baseline="end-to-end"),
+    *(adaptive(_BASE, run, demo.ROUNDS, stages=demo.STAGES) for run in POLICIES),
+)
