@@ -41,7 +41,7 @@ def test_the_papers_rows_without_warm_up_cost_what_was_derived(name: str, paper_
     assert planned["relative"]["flops"] == pytest.approx(flops, abs=5e-5)
     assert planned["relative"]["bytes"] == pytest.approx(paper_bytes, abs=2e-4)  # envelopes weigh a little
     assert set(planned) >= {"experiment", "run", "stages", "total", "relative"}
-    wanted = {"stage", "rounds", "warmup_rounds", "parameters", "down_bytes", "up_bytes", "flops"}
+    wanted = {"stage", "rounds", "warmup_rounds", "parameters", "down_bytes", "up_bytes", "flops", "memory_bytes"}
     assert all(set(stage) >= wanted for stage in planned["stages"])
 
 
@@ -64,6 +64,16 @@ def test_planned_flops_are_the_runs_where_clients_have_the_average_size(tmp_path
     assert plan(experiment)["total"]["flops"] == run(experiment, tmp_path)["cost"]["flops"]
 
 
+def test_planned_memory_is_what_the_records_say_of_each_stage(tmp_path: Path) -> None:
+    experiment = tiny_experiment()
+    planned, summary = plan(experiment), run(experiment, tmp_path)
+    records = RunDirectory(tmp_path).records()
+    for stage in planned["stages"]:
+        seen = [record["memory_bytes"] for record in records if record["stage"] == stage["stage"]]
+        assert max(seen) == stage["memory_bytes"]
+    assert summary["memory_bytes"] == planned["total"]["memory_bytes"] == planned["stages"][-1]["memory_bytes"]
+
+
 def test_a_codec_without_a_fixed_length_is_planned_as_a_bound() -> None:
     assert plan(tiny_experiment())["exact"]
     assert not plan(tiny_experiment(recipe=tiny_recipe(up=Float(exact=False))))["exact"]
@@ -73,7 +83,7 @@ def test_a_run_is_planned_against_its_baseline() -> None:
     base = tiny_experiment(run="x-end-to-end", recipe=tiny_recipe(schedule=end_to_end(9, stages=3)))
     ours = tiny_experiment(run="x", baseline="x-end-to-end")
     first, second = plans([base, ours], [base, ours])
-    assert first["relative"] == {"bytes": 1.0, "paper_bytes": 1.0, "flops": 1.0}
+    assert first["relative"] == {"bytes": 1.0, "paper_bytes": 1.0, "flops": 1.0, "memory": 1.0}
     sent = [plan["total"]["down_bytes"] + plan["total"]["up_bytes"] for plan in (first, second)]
     assert second["relative"]["bytes"] == sent[1] / sent[0]
     with pytest.raises(UsageError, match="baseline 'x-end-to-end' is not among the runs"):
@@ -180,6 +190,8 @@ CASES: list[tuple[list[str], int, str]] = [
     (["run", "OWN", "--rounds", "1"], 2, "1 rounds are too few for 2 stages"),
     (["run", "OWN", "--set", "cohort=9"], 2, "a cohort of 9 clients cannot be drawn from 4"),
     (["run", "OWN", "--set", "rate.lr=1e30"], 4, "not finite"),
+    (["run", "OWN", "--device", "tpu"], 2, "a device is 'cpu' or 'cuda', not 'tpu'"),
+    (["run", "OWN", "--device", "cuda", "--engine", "flower"], 2, "--device is for the local engine"),
     (["run", "federated", "--run", "cifar10", "--data", "nowhere"], 3, "cifar"),
     (["run", "OWN", "--out", "FILE/below"], 5, "cannot be written"),
     (["report", "nowhere"], 2, "nowhere"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +31,7 @@ from progfed.protocol import (
     unseal,
 )
 from progfed.recipe import Recipe
-from progfed.replica import Replica, Sgd
+from progfed.replica import Replica, Sgd, total_loss
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, add, leaves, of_parts, tree_map
 
@@ -149,15 +148,9 @@ class Learner:
 
     def _step(self, batch: Examples, step: Sgd) -> Tensor:
         """Forward, backward and a step of the optimizer; returns the loss."""
-        loss = self._loss(self._replica.module(batch.inputs), batch.targets)
+        loss = total_loss(self._recipe.local.loss, self._replica.module(batch.inputs), batch.targets)
         step(loss)
         return loss.detach()
-
-    def _loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """The loss of the phase's head; the sum over heads where it uses several."""
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        losses = [self._recipe.local.loss(output, targets) for output in outputs]
-        return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
 
 def _staged(examples: Examples, batch: int) -> int:

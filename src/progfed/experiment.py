@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import Field, asdict, dataclass, fields, is_dataclass
+from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,16 @@ from progfed.blocks import Progressive
 from progfed.engines.local import LocalEngine, one_thread
 from progfed.evaluate import Examiner, Metric, accuracy
 from progfed.examples import FederatedData
-from progfed.federate import Round, federate, turns
+from progfed.federate import Round, federate
 from progfed.flops import phase_cost
+from progfed.keeping import keeping
+from progfed.memory import phase_memory
 from progfed.protocol import Engine, schema_hash
 from progfed.recipe import Recipe
 from progfed.records import Record, RunDirectory, opened
 from progfed.saving import Saver, resume
 from progfed.schedule import Phase
-from progfed.tensors import Tensors
+from progfed.tensors import Tensors, count, of_parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +65,9 @@ def describe(value: Any) -> Any:
         return {"model": value.name, "schema": schema_hash(phase_cost(value, Phase(value.stages, 1)).down).hex()}
     if isinstance(value, FederatedData):
         sizes = hashlib.sha256(str(list(value.sizes)).encode()).hexdigest()[:16]
-        return {"data": value.name, "clients": value.clients, "sizes": sizes}
+        depths = hashlib.sha256(str(list(value.deepest)).encode()).hexdigest()[:16]
+        weak = {"deepest": depths} if value.deepest else {}
+        return {"data": value.name, "clients": value.clients, "sizes": sizes, **weak}
     if is_dataclass(value) and not isinstance(value, type):
         return {"type": type(value).__name__} | {f.name: _field(f, getattr(value, f.name)) for f in _told(value)}
     if isinstance(value, functools.partial):
@@ -113,13 +117,14 @@ def train(
     workers: int = 1,
     device: str = "cpu",
     checkpoint_every: int | None = None,
+    keep_every: int | None = None,
     engine: Callable[[], AbstractContextManager[Engine]] | None = None,
 ) -> Iterator[Record]:
     """Train, yielding the record of each round once it is on disk; a run that is complete yields nothing.
 
     A consumer that stops early (closes the generator) leaves a checkpoint of the last round behind. Checkpoints are
-    made every `checkpoint_every` rounds, by default as often as costs at most 2 % of the time. `engine` makes another
-    place for clients to train than `workers` processes on this machine.
+    made every `checkpoint_every` rounds, by default as often as costs at most 2 % of the time. Every `keep_every`-th
+    model is kept for good. `engine` makes another place for clients to train than `workers` processes on this machine.
     """
     with opened(out) as directory, one_thread():
         directory.claim(describe(experiment))
@@ -140,22 +145,42 @@ def train(
         )
         with directory.log() as log, (engine or here)() as clients:
             start = resume(directory, name, clients.memories)
-            rounds = federate(model, population.sizes, recipe, clients, run=name, start=start)
+            rounds = federate(
+                model, population.sizes, recipe, clients, run=name, start=start, deepest=population.deepest
+            )
+            rounds = keeping(rounds, out, keep_every)
             saver = Saver(directory, log, name, checkpoint_every, clients.memories)
             examiner = clients if isinstance(clients, LocalEngine) else Examiner(model, test, experiment.metric)
-            yield from recorded(rounds, experiment, examiner.evaluate, saver)
+            yield from recorded(rounds, experiment, examiner.evaluate, saver, peaks(model, recipe))
         finish(directory, experiment, model)
 
 
+def peaks(model: Progressive, recipe: Recipe) -> Callable[[Phase], int]:
+    """The peak memory of training a phase, found when a phase is first asked for."""
+    known: dict[Phase, int] = {}
+
+    def peak(phase: Phase) -> int:
+        alike = replace(phase, rounds=1, warmup=False)
+        if alike not in known:
+            known[alike] = phase_memory(model, alike, recipe.local).peak
+        return known[alike]
+
+    return peak
+
+
 def recorded(
-    rounds: Iterator[Round], experiment: Experiment, score: Callable[[Phase, Tensors], float], saver: Saver
+    rounds: Iterator[Round],
+    experiment: Experiment,
+    score: Callable[[Phase, Tensors], float],
+    saver: Saver,
+    peak: Callable[[Phase], int],
 ) -> Iterator[Record]:
     """Evaluate, record and save each round."""
-    last = {turn.number for turn in turns(experiment.recipe.schedule) if turn.offset == turn.phase.rounds - 1}
     try:
         for done in rounds:
-            due = done.number % experiment.evaluate_every == 0 or done.number in last
-            record = record_of(done, score(done.phase, done.progress.params) if due else None)
+            due = done.number % experiment.evaluate_every == 0 or done.closes
+            metric = score(done.phase, done.progress.params) if due else None
+            record = record_of(done, metric) | {"memory_bytes": peak(done.phase)}
             saver.add(done, record)
             yield record
     finally:
@@ -163,8 +188,13 @@ def recorded(
 
 
 def record_of(done: Round, metric: float | None) -> Record:
-    """A line of `rounds.jsonl`; `surplus` and `epsilon` only where there can be any."""
-    optional = {"surplus": done.surplus or None, "epsilon": done.epsilon}
+    """A line of `rounds.jsonl`; `surplus`, `epsilon`, and what grows a stage early, only where there can be any."""
+    optional = {
+        "surplus": done.surplus or None,
+        "epsilon": done.epsilon,
+        "signal": done.signal,
+        "freed": done.freed or None,
+    }
     return {
         "round": done.number,
         "stage": done.phase.stage,
@@ -199,7 +229,8 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
             "metric": metrics[-1],
             "best_metric": max(metrics),
             "cost": found.state["cost"],
-            "parameters": sum(value.numel() for value in found.tensors["model"].values()),
+            "memory_bytes": max((record.get("memory_bytes", 0) for record in records), default=0),
+            "parameters": count(of_parts(found.tensors["model"], model.parts(experiment.recipe.schedule[-1]))),
             "model_sha256": hashlib.sha256(final).hexdigest(),
         },
     )

@@ -64,7 +64,7 @@ def per_example(model: Progressive, phase: Phase) -> int:
     module = _shapes(model, phase).train()
     inputs = tree_map(_widen, model.example)
     if all(leaf.numel() <= _SMALL for leaf in leaves(inputs)):
-        module, inputs = _zeros(module), tree_map(lambda leaf: torch.zeros_like(leaf, device="cpu"), inputs)
+        module, inputs = zeroed(module), tree_map(lambda leaf: torch.zeros_like(leaf, device="cpu"), inputs)
     with rng.default(0, "flops"), FlopCounterMode(display=False) as counter:  # dropout draws
         _total(module(inputs)).backward()  # type: ignore[no-untyped-call]
     return int(counter.get_total_flops()) // _BATCH
@@ -76,8 +76,8 @@ def _shapes(model: Progressive, phase: Phase) -> torch.nn.Module:
         return model.phase_module(phase).to("meta")
 
 
-def _zeros(module: torch.nn.Module) -> torch.nn.Module:
-    """A module of shapes as a module of zeros."""
+def zeroed(module: torch.nn.Module) -> torch.nn.Module:
+    """A module of shapes as a module of zeros on the processor."""
     module = module.to_empty(device="cpu")
     with torch.no_grad():
         for tensor in (*module.parameters(), *module.buffers()):

@@ -4,55 +4,96 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from progfed.blocks import Progressive
+from progfed.course import earliest
 from progfed.errors import UsageError
 from progfed.experiment import Experiment, describe
 from progfed.federate import check, paper_bytes
 from progfed.flops import PhaseCost, phase_cost
+from progfed.memory import PhaseMemory, phase_memory
 from progfed.protocol import Cost, message_size
-from progfed.schedule import Phase
+from progfed.recipe import Local
+from progfed.schedule import Phase, within
 
 Plan = dict[str, Any]
+COSTS = ("down_bytes", "up_bytes", "paper_bytes", "flops")
 
 
-Known = dict[tuple[str, Phase], PhaseCost]
-"""Costs of phases that were counted before, by model."""
+class Known:
+    """Costs and memory of phases that were counted before: runs of an experiment have most of them in common."""
+
+    def __init__(self) -> None:
+        self._costs: dict[tuple[str, Phase], PhaseCost] = {}
+        self._memory: dict[tuple[str, Phase, Local], PhaseMemory] = {}
+
+    def cost(self, name: str, model: Progressive, phase: Phase) -> PhaseCost:
+        """What a phase costs; `name` stands for the model."""
+        key = name, replace(phase, rounds=1, warmup=False)
+        if key not in self._costs:
+            self._costs[key] = phase_cost(model, phase)
+        return self._costs[key]
+
+    def memory(self, name: str, model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
+        """What a phase holds in memory."""
+        key = name, replace(phase, rounds=1, warmup=False), replace(local, epochs=1)
+        if key not in self._memory:
+            self._memory[key] = phase_memory(model, phase, local)
+        return self._memory[key]
 
 
 def plan(experiment: Experiment, known: Known | None = None) -> Plan:
-    """Rounds, parameters, bytes down and up, and FLOPs, per stage and in total.
+    """Rounds, parameters, bytes down and up, and FLOPs, per stage and in total; peak memory, the highest of each.
 
     Bytes are exact unless `exact` is false, where they are a bound; FLOPs take every client to hold the average number
-    of examples.
+    of examples; memory is that of a step on a whole batch. Where the data say before they are made that some clients
+    are too weak for a stage, costs are `expected`: averages over cohorts. Where a policy may end stages early, every
+    stage is taken to last as long as it may; `earliest` is the total if each ended as early as it may.
     """
     model, recipe = experiment.make_model(), experiment.recipe
-    check(model, recipe)
-    known = {} if known is None else known
+    deepest: Sequence[int] = getattr(experiment.data, "deepest", ())
+    check(model, recipe, deepest)
+    known = known or Known()
     name = json.dumps(describe(experiment.model))
     stages: dict[int, Plan] = {}
     total = Cost()
     for phase in recipe.schedule:
-        key = name, replace(phase, rounds=1)
-        if key not in known:
-            known[key] = phase_cost(model, phase)
-        spent = _spent(phase, known[key], experiment)
-        row = stages.setdefault(phase.stage, _row(phase.stage, known[key].parameters))
+        counts, memory = known.cost(name, model, phase), known.memory(name, model, phase, recipe.local)
+        spent = _average(phase, deepest, lambda own: _spent(own, known.cost(name, model, own), experiment))
+        row = stages.setdefault(phase.stage, _row(phase.stage, counts.parameters))
         row["warmup_rounds" if phase.warmup else "rounds"] += phase.rounds
         for cost in ("down_bytes", "up_bytes", "flops"):
             row[cost] += getattr(spent, cost)
+        row["memory_bytes"] = max(row["memory_bytes"], memory.peak)
         total += spent
     rounds = sum(phase.rounds for phase in recipe.schedule)
-    counted = {cost: value for cost, value in asdict(total).items() if cost != "seconds"}
+    counted = {cost: getattr(total, cost) for cost in COSTS}
+    weak = bool(deepest) and min(deepest) < max(stages)
+    further: Plan = {"expected": True} if weak else {}
+    if recipe.growth is not None:
+        cut = replace(recipe, schedule=earliest(recipe.schedule, recipe.growth), growth=None)
+        further["earliest"] = plan(replace(experiment, recipe=cut), known)["total"]
     return {
         "experiment": experiment.name,
         "run": experiment.run,
-        "exact": recipe.up.exact and recipe.down.exact,
+        "exact": recipe.up.exact and recipe.down.exact and not weak,
         "stages": [stages[stage] for stage in sorted(stages)],
-        "total": {"rounds": rounds, **counted},
+        "total": {"rounds": rounds, **counted, "memory_bytes": max(row["memory_bytes"] for row in stages.values())},
+        **further,
     }
+
+
+def _average(phase: Phase, deepest: Sequence[int], spend: Callable[[Phase], Cost]) -> Cost:
+    """What the rounds of a phase cost on average, where every client trains the largest sub-model that it can."""
+    shares = Counter(within(phase, depth) for depth in deepest) or Counter([phase])
+    each = {own: asdict(spend(own)) for own in shares}
+    sums = {cost: sum(each[own][cost] * share for own, share in shares.items()) for cost in COSTS}
+    half, clients = shares.total() // 2, shares.total()
+    return Cost(**{cost: (value + half) // clients for cost, value in sums.items()})
 
 
 def _spent(phase: Phase, cost: PhaseCost, experiment: Experiment) -> Cost:
@@ -71,7 +112,7 @@ def plans(chosen: Sequence[Experiment], family: Sequence[Experiment]) -> list[Pl
     """The plans of these runs, each with its cost relative to its baseline, found in the family of all runs."""
     runs = {experiment.run: experiment for experiment in family}
     made: dict[str, Plan] = {}
-    known: Known = {}
+    known = Known()
 
     def planned(run: str) -> Plan:
         if run not in runs:
@@ -90,12 +131,13 @@ def plans(chosen: Sequence[Experiment], family: Sequence[Experiment]) -> list[Pl
 
 
 def relative(ours: Plan, baseline: Plan) -> dict[str, float]:
-    """The fractions of the baseline's bytes (both directions), paper accounting and FLOPs."""
+    """The fractions of the baseline's bytes (both directions), paper accounting, FLOPs and highest memory."""
     mine, other = ours["total"], baseline["total"]
     return {
         "bytes": (mine["down_bytes"] + mine["up_bytes"]) / (other["down_bytes"] + other["up_bytes"]),
         "paper_bytes": mine["paper_bytes"] / other["paper_bytes"],
         "flops": mine["flops"] / other["flops"],
+        "memory": mine["memory_bytes"] / other["memory_bytes"],
     }
 
 
@@ -113,4 +155,5 @@ def _row(stage: int, parameters: int) -> Plan:
         "down_bytes": 0,
         "up_bytes": 0,
         "flops": 0,
+        "memory_bytes": 0,
     }

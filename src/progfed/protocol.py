@@ -164,6 +164,11 @@ def _hash_of(schema: tuple[tuple[str, tuple[int, ...]], ...]) -> bytes:
     return hashlib.sha256(listed.encode()).digest()[:16]
 
 
+@lru_cache(maxsize=64)
+def _codec_hash(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()[:8]
+
+
 def _header(envelope: Envelope, schema: Schema, codec: Codec, body: int) -> bytes:
     return _HEADER.pack(
         _MAGIC,
@@ -177,7 +182,7 @@ def _header(envelope: Envelope, schema: Schema, codec: Codec, body: int) -> byte
         bytes.fromhex(envelope.run),
         envelope.base,
         schema_hash(schema),
-        hashlib.sha256(codec.name.encode()).digest()[:8],
+        _codec_hash(codec.name),
         4 * numel(schema),
         body,
     )

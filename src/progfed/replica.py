@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from progfed.blocks import Progressive, state
 from progfed.codec import schema_of
 from progfed.fast import Draws, draws_at_random, fast_layout
-from progfed.recipe import Local
+from progfed.recipe import Local, Loss
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, finite, of_parts
 
@@ -49,6 +50,28 @@ class Replica:
         return {name: piece.cpu() for name, piece in self._pieces.items()}
 
 
+def total_loss(loss: Loss, outputs: Any, targets: Tensor) -> Tensor:
+    """The loss of the phase's head; the sum over heads where it uses several."""
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    losses = [loss(output, targets) for output in outputs]
+    return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
+
+
+def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """`torch.autograd.grad`, without its checks: for a model of a few layers they cost a third of the backward pass."""
+    engine = torch.autograd.Variable._execution_engine
+    found: tuple[Tensor, ...] = engine.run_backward(
+        (loss,),
+        (torch.ones_like(loss),),
+        False,  # the graph is not kept
+        False,  # nor can its gradients be differentiated
+        tuple(parameters),
+        allow_unreachable=False,
+        accumulate_grad=False,
+    )
+    return found
+
+
 class Sgd:
     """SGD with weight decay, FedProx's pull towards the start, and momentum; otherwise `torch.optim.SGD` to the bit.
 
@@ -69,7 +92,7 @@ class Sgd:
     def __call__(self, loss: Tensor) -> None:
         grads = [
             grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
-            for grad, p in zip(torch.autograd.grad(loss, self._parameters), self._parameters, strict=True)
+            for grad, p in zip(gradients(loss, self._parameters), self._parameters, strict=True)
         ]
         with torch.no_grad():
             if self._local.prox:

@@ -41,14 +41,20 @@ def default(seed: int, *key: Key) -> Iterator[None]:
     """Let torch's default generator draw for this key inside the block, and put its state back afterwards.
 
     Layers draw from the default generator when they initialise and when they drop out; this is the one place
-    that touches it, and it leaves no trace. Not for threads: they share that generator.
+    that touches it, and it leaves no trace. Not for threads: they share that generator. Where CUDA is in use, its
+    generators follow.
     """
-    before = torch.get_rng_state()
+    before, cuda = torch.get_rng_state(), torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    there = torch.cuda.get_rng_state_all() if cuda else []
     torch.set_rng_state(generator(seed, *key).get_state())
+    if cuda:
+        torch.cuda.manual_seed_all(number(seed, *key))
     try:
         yield
     finally:
         torch.set_rng_state(before)
+        if cuda:
+            torch.cuda.set_rng_state_all(there)
 
 
 def sample(population: int, size: int, seed: int, *key: Key) -> tuple[int, ...]:

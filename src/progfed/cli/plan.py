@@ -50,7 +50,7 @@ def plan(
     as_json: Json = False,
     width: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Predict parameters, messages and FLOPs of each stage, without training anything."""
+    """Predict parameters, messages, FLOPs and peak memory of each stage, without training anything."""
     family = chosen(name, [], rounds, warmup, seed, settings)
     wanted = {run.run for run in experiments.select(name, runs or [])}
     found = plans([run for run in family if run.run in wanted], family)
@@ -64,18 +64,27 @@ def plan(
 
 def _table(planned: Plan) -> Table:
     bound = "" if planned["exact"] else " (bytes are a bound that always holds)"
+    if "expected" in planned:
+        bound = " (costs are averages over cohorts: some clients train only a part of the model)"
     table = Table(title=f"{planned['experiment']} / {planned['run']}{bound}", title_justify="left", box=None)
-    for heading in ("stage", "rounds", "warm-up", "parameters", "down", "up", "FLOPs"):
+    for heading in ("stage", "rounds", "warm-up", "parameters", "down", "up", "FLOPs", "peak memory"):
         table.add_column(heading, justify="right")
     for row in planned["stages"]:
         counts = (str(row["stage"]), str(row["rounds"]), str(row["warmup_rounds"]), f"{row['parameters']:,}")
         table.add_row(*counts, *_costs(row))
     total, relative = planned["total"], planned["relative"]
     table.add_row("total", str(total["rounds"]), "", "", *_costs(total), style="bold")
-    table.add_row("", "", "", "of baseline:", percent(relative["bytes"]), "", percent(relative["flops"]))
-    table.add_row("", "", "", "paper's count:", percent(relative["paper_bytes"]), "", "")
+    if "earliest" in planned:
+        table.add_row("", "", "", "if it grows as early as it may:", *_costs(planned["earliest"]))
+    table.add_row("", "", "", "of baseline:", *_shares(relative))
+    table.add_row("", "", "", "paper's count:", percent(relative["paper_bytes"]))
     return table
 
 
-def _costs(row: Plan) -> tuple[str, str, str]:
-    return amount(row["down_bytes"], "B"), amount(row["up_bytes"], "B"), amount(row["flops"], "FLOP")
+def _costs(row: Plan) -> list[str]:
+    units = {"down_bytes": "B", "up_bytes": "B", "flops": "FLOP", "memory_bytes": "B"}
+    return [amount(row[name], unit) for name, unit in units.items()]
+
+
+def _shares(relative: dict[str, float]) -> tuple[str, ...]:
+    return percent(relative["bytes"]), "", percent(relative["flops"]), percent(relative["memory"])
