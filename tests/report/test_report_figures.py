@@ -133,7 +133,8 @@ def test_without_matplotlib_a_pdf_is_refused_by_naming_the_extra(
         write_report([trained], tmp_path / "out", formats=["svg", "pdf"])
     assert not (tmp_path / "out").exists()
     names = {path.name for path in write_report([trained], tmp_path / "out")}
-    assert {"report.html", "results.csv", "reach.csv", "tiny-bytes.svg", "tiny-round.svg", "tiny-flops.svg"} == names
+    drawn = {f"tiny-{axis}.svg" for axis in ("bytes", "round", "flops")}
+    assert {"report.html", "results.csv", "reach.csv", "stages.csv", *drawn} == names
 
 
 def test_an_unknown_format_is_refused(trained: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from progfed.report import make_report, paper
 from progfed.report.collect import Found, Point, Run, collect
 from progfed.report.curves import Study, mean_of, studies
 from progfed.report.notes import notes
-from progfed.report.present import csv_bytes, flat, reach_table, result_table
+from progfed.report.per_stage import stage_costs
+from progfed.report.present import csv_bytes, flat, reach_table, result_table, stage_table
 from progfed.report.tables import reaches, rows
 
 from .report_runs import lines, stopped, summary, tiny
@@ -188,6 +190,47 @@ def test_runs_on_different_data_share_a_table_but_not_a_chart() -> None:
     )
     assert [panel.part for panel in study.panels] == ["brats-symmetric", "cifar10"]
     assert study.metric == "dice or accuracy"
+
+
+def test_the_stages_of_a_run_add_up_to_the_run(trained: Path) -> None:
+    study = one(trained)
+    for row in rows(study):
+        stages = [cost for cost in stage_costs(study) if cost.run == row.run]
+        assert sum(cost.bytes for cost in stages) == row.down_bytes + row.up_bytes
+        assert sum(cost.flops for cost in stages) == row.flops
+        assert sum(cost.rounds + cost.warmup_rounds for cost in stages) == row.rounds
+        assert max(cost.memory_bytes for cost in stages) == row.memory_bytes
+
+
+def test_peak_memory_is_the_highest_of_the_records_and_early_stages_have_less(trained: Path) -> None:
+    study = one(trained)
+    baseline, ours = rows(study)
+    highest = {
+        name: max(line["memory_bytes"] for line in lines(trained / f"{name}-seed1"))
+        for name in (ours.run, baseline.run)
+    }
+    assert (ours.memory_bytes, baseline.memory_bytes) == (highest[ours.run], highest[baseline.run])
+    first, second = (cost for cost in stage_costs(study) if cost.run == ours.run)
+    assert first.memory_relative is not None
+    assert first.memory_relative == first.memory_bytes / baseline.memory_bytes < 1
+    assert second.memory_relative == 1
+    table = stage_table(study, stage_costs(study))
+    assert table is not None
+    assert table.rows[1][:4] == (ours.run, "1", "2", "0")
+
+
+def test_runs_from_before_memory_was_recorded_are_reported_without_it(runs: Path) -> None:
+    for path in runs.rglob("rounds.jsonl"):
+        older = [
+            json.dumps({key: value for key, value in line.items() if key != "memory_bytes"})
+            for line in lines(path.parent)
+        ]
+        path.write_text("".join(f"{line}\n" for line in older))
+    study = one(runs)
+    assert "peak memory" not in result_table(study, rows(study)).headings
+    table = stage_table(study, stage_costs(study))
+    assert table is not None
+    assert {row[-2:] for row in table.rows} == {("–", "–")}
 
 
 def test_csv_holds_the_rows_exactly(trained: Path) -> None:

@@ -51,14 +51,20 @@ def decathlon(
 
 
 def hippocampus(
-    root: Path, *, clients: int = 10, partition: str = "iid", seed: int = 0, test_fraction: float = 0.2
+    root: Path,
+    *,
+    size: Size = (48, 64, 48),
+    clients: int = 10,
+    partition: str = "iid",
+    seed: int = 0,
+    test_fraction: float = 0.2,
 ) -> FederatedData:
     """Task04, the hippocampus in two parts: 260 volumes of about 36 x 50 x 35 voxels, all inside 48 x 64 x 48."""
     at = next(
         (Path(root) / folder for folder in HIPPOCAMPUS if (Path(root) / folder).is_dir()), Path(root) / HIPPOCAMPUS[0]
     )
     return decathlon(
-        at, clients=clients, partition=partition, seed=seed, test_fraction=test_fraction, name="hippocampus"
+        at, size=size, clients=clients, partition=partition, seed=seed, test_fraction=test_fraction, name="hippocampus"
     )
 
 

@@ -10,7 +10,22 @@ from types import ModuleType
 from progfed.errors import ProgfedError, UsageError
 from progfed.experiment import Experiment
 
-NAMES = ("demo", "codecs", "federated", "centralized", "optimizers", "compression", "strategies", "stages")
+NAMES = (
+    "demo",
+    "codecs",
+    "growth",
+    "speakers",
+    "federated",
+    "centralized",
+    "optimizers",
+    "compression",
+    "strategies",
+    "stages",
+    "discrepancy",
+    "cifar10",
+    "writers",
+    "hippocampus",
+)
 
 
 def load(name: str) -> tuple[Experiment, ...]:
@@ -32,7 +47,8 @@ def select(name: str, wanted: list[str]) -> tuple[Experiment, ...]:
     return tuple(runs[run] for run in wanted or runs)
 
 
-def _from_file(path: Path) -> tuple[Experiment, ...]:
+def loaded(path: Path) -> ModuleType:
+    """A user's Python file, run as a module; what goes wrong in it is one line."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     loader = SourceFileLoader(path.stem, str(path))
@@ -44,6 +60,11 @@ def _from_file(path: Path) -> tuple[Experiment, ...]:
         raise
     except Exception as error:
         raise UsageError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _from_file(path: Path) -> tuple[Experiment, ...]:
+    module = loaded(path)
     runs = getattr(module, "RUNS", None) or getattr(module, "EXPERIMENT", None)
     runs = (runs,) if isinstance(runs, Experiment) else tuple(runs or ())
     if not runs or not all(isinstance(run, Experiment) for run in runs):

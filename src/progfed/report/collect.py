@@ -19,7 +19,10 @@ _LONGEST_NAME = 120
 
 @dataclass(frozen=True)
 class Point:
-    """Where a run stood after a round: its stage, its metric where it was evaluated, and what it had cost so far."""
+    """Where a run stood after a round: its stage, its metric where it was evaluated, and what it had cost so far.
+
+    `memory_bytes` is the peak of training in this round; 0 in records from before it was counted.
+    """
 
     round: int
     stage: int
@@ -30,6 +33,7 @@ class Point:
     paper_bytes: int
     flops: int
     seconds: float
+    memory_bytes: int = 0
 
     @property
     def bytes(self) -> int:
@@ -76,7 +80,7 @@ def collect(directories: Iterable[Path | str]) -> Found:
     roots = [Path(directory) for directory in directories]
     runs: list[Run] = []
     problems: list[str] = []
-    for path in _folders(roots, problems):
+    for path in folders(roots, problems):
         try:
             runs.append(read_run(path, problems))
         except StorageError as error:
@@ -140,7 +144,7 @@ def called(described: Any) -> str:
     return clean(described).rsplit(":", 1)[-1].rsplit(".", 1)[-1]
 
 
-def _folders(roots: list[Path], problems: list[str]) -> list[Path]:
+def folders(roots: list[Path], problems: list[str]) -> list[Path]:
     """The folders with an `experiment.json`, each once; what `--fresh` moved aside only when it is asked for."""
     found: dict[Path, Path] = {}
     for root in roots:
@@ -177,6 +181,7 @@ def _point(record: Any) -> Point:
         paper_bytes=int(total["paper_bytes"]),
         flops=int(total["flops"]),
         seconds=_finite(total["seconds"]),
+        memory_bytes=int(record.get("memory_bytes", 0)),
     )
 
 

@@ -112,6 +112,11 @@ class Series:
         """The mean over seeds of a cost at the end of the run."""
         return statistics.fmean(getattr(run.points[-1], name) for run in self.counted)
 
+    @property
+    def memory_bytes(self) -> int:
+        """The highest peak of training over rounds and seeds; 0 where it was not recorded."""
+        return max((point.memory_bytes for run in self.counted for point in run.points), default=0)
+
 
 @dataclass(frozen=True)
 class Study:

@@ -28,10 +28,20 @@ _HINT = (
 _COLUMNS = (
     "Bytes are the lengths of the messages that were really sent, both directions, envelope included. Paper accounting "
     "is the published way to count: 4 bytes a parameter times the codec's nominal rate, uplink only, with warm-up "
-    "billed as published. FLOPs are forward and backward of what was trained. Columns named “paper” are what the paper "
+    "billed as published. FLOPs are forward and backward of what was trained. Peak memory is that of one client's "
+    "step on a whole batch: weights, gradients, optimizer and activations. Columns named “paper” are what the paper "
     "prints, at its full number of rounds. Metrics are those of the last round, averaged over seeds ± their standard "
     "deviation; “best” is the highest of any round."
 )
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A still picture below the tables: an SVG document, or a PNG with its title."""
+
+    title: str = ""
+    svg: str = ""
+    png: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,7 @@ class Chapter:
     study: Study
     tables: tuple[Table, ...]
     notes: tuple[str, ...]
+    pictures: tuple[Picture, ...] = ()
 
 
 def page(chapters: Sequence[Chapter], problems: Sequence[str]) -> str:
@@ -50,7 +61,7 @@ def page(chapters: Sequence[Chapter], problems: Sequence[str]) -> str:
     panels = [panel for chapter in chapters for panel in chapter.study.panels]
     body = "\n".join(_chapter(number, chapter, panels) for number, chapter in enumerate(chapters))
     return Template(template).substitute(
-        policy=f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
+        policy=f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:",
         title="progfed report",
         lead=escape(_LEAD),
         contents=_contents(chapters),
@@ -109,9 +120,10 @@ def _chapter(number: int, chapter: Chapter, panels: Sequence[Study]) -> str:
     study = chapter.study
     charts = "\n".join(_chart(panels.index(panel), panel) for panel in study.panels)
     tables = "\n".join(_table(table) for table in chapter.tables)
+    pictures = "".join(_picture(picture) for picture in chapter.pictures)
     return (
         f'<section id="e{number}"><h2>{escape(study.experiment)}</h2>\n{charts}\n'
-        f"{tables}\n{_seeds(study)}{_notes('What is missing', chapter.notes)}</section>"
+        f"{tables}\n{pictures}{_seeds(study)}{_notes('What is missing', chapter.notes)}</section>"
     )
 
 
@@ -121,6 +133,13 @@ def _chart(number: int, panel: Study) -> str:
     empty = "<p>No round was evaluated yet.</p>"
     still = figure(panel, AXES[0]) if any(series.points for series in panel.series) else empty
     return f'{heading}<div data-panel="{number}"><div class="plot">{still}</div></div>'
+
+
+def _picture(picture: Picture) -> str:
+    if picture.svg:
+        return f'<div class="plot">{picture.svg}</div>\n'
+    title, data = escape(picture.title), base64.b64encode(picture.png).decode()
+    return f'<h3>{title}</h3><img class="picture" alt="{title}" src="data:image/png;base64,{data}">\n'
 
 
 def _table(table: Table) -> str:

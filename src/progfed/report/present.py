@@ -11,6 +11,7 @@ from typing import Any
 from progfed.report import paper
 from progfed.report.curves import Mean, Study
 from progfed.report.numbers import MISSING, amount, duration, percent, spread
+from progfed.report.per_stage import StageCost
 from progfed.report.tables import SHARES, Reach, Relative, Row
 
 
@@ -35,6 +36,7 @@ def result_table(study: Study, found: tuple[Row, ...]) -> Table:
         ("bytes down", [amount(row.down_bytes, "B") for row in found]),
         ("bytes up", [amount(row.up_bytes, "B") for row in found]),
         *_cost_columns(study, found),
+        ("peak memory", [amount(row.memory_bytes, "B") if row.memory_bytes else MISSING for row in found]),
         ("baseline % at same bytes", [_or_missing(row.baseline_at_same_bytes, "{:.2f}") for row in found]),
         ("time", [duration(row.seconds) for row in found]),
         ("rounds", [_rounds(row) for row in found]),
@@ -79,6 +81,27 @@ def reach_table(study: Study, found: tuple[Reach, ...]) -> Table | None:
     return Table(title, headings, tuple(cells))
 
 
+def stage_table(study: Study, found: tuple[StageCost, ...]) -> Table | None:
+    """Rounds, costs and peak memory of each stage, as text; runs that never grow have nothing to add."""
+    if all(cost.stage == found[0].stage for cost in found):
+        return None
+    cells = [
+        (
+            cost.run,
+            str(cost.stage),
+            f"{cost.rounds:g}",
+            f"{cost.warmup_rounds:g}",
+            amount(cost.bytes, "B"),
+            amount(cost.flops, "FLOP"),
+            amount(cost.memory_bytes, "B") if cost.memory_bytes else MISSING,
+            MISSING if cost.memory_relative is None else percent(cost.memory_relative, 1),
+        )
+        for cost in found
+    ]
+    headings = ("run", "stage", "rounds", "warm-up", "bytes", "FLOPs", "peak memory", "peak memory vs full model")
+    return Table(f"{study.experiment}: what each stage costs", headings, tuple(cells))
+
+
 def share_name(share: float) -> str:
     """`0.995` -> `99.5 %`; the whole is the best of the baseline."""
     return "best" if share == 1 else f"{100 * share:.4g} %"
@@ -93,7 +116,7 @@ _PARTS: dict[str, type] = {
 }
 
 
-def flat(value: Row | Reach) -> dict[str, Any]:
+def flat(value: Row | Reach | StageCost) -> dict[str, Any]:
     """A row as one level of plain values, for CSV and JSON; the keys are the same whatever is missing."""
     found: dict[str, Any] = {}
     for field in fields(value):

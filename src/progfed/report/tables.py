@@ -38,6 +38,7 @@ class Row:
     paper_bytes: float
     flops: float
     seconds: float
+    memory_bytes: int
     relative: Relative | None
     reference: Relative | None
     baseline_at_same_bytes: float | None
@@ -79,6 +80,7 @@ def _row(study: Study, series: Series) -> Row:
         metric=mean_of(run.evaluated[-1].metric or 0.0 for run in counted) if counted else None,
         best=mean_of(max(point.metric or 0.0 for point in run.evaluated) for run in counted) if counted else None,
         **total,
+        memory_bytes=series.memory_bytes,
         relative=_relative(series, baseline),
         reference=_relative(series, reference),
         baseline_at_same_bytes=_at_bytes(series, baseline),

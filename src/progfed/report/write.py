@@ -10,12 +10,16 @@ from typing import Any
 
 from progfed.checkpoint import replace_file
 from progfed.errors import StorageError
+from progfed.report.ablation import ablation_tables
+from progfed.report.alignment import alignment_table
 from progfed.report.collect import Found, collect
 from progfed.report.curves import AXES, Study, studies
-from progfed.report.notes import notes
+from progfed.report.extras import all_notes, extras
+from progfed.report.measured import measured
 from progfed.report.page import Chapter, page
+from progfed.report.per_stage import stage_costs
 from progfed.report.plots import check_format, plot
-from progfed.report.present import Table, csv_bytes, flat, reach_table, result_table
+from progfed.report.present import Table, csv_bytes, flat, reach_table, result_table, stage_table
 from progfed.report.svg import figure
 from progfed.report.tables import reaches, rows
 
@@ -32,13 +36,21 @@ class Report:
 
     def tables(self, study: Study) -> tuple[Table, ...]:
         """An experiment's tables as text."""
-        reach = reach_table(study, reaches(study))
-        return (result_table(study, rows(study)), *([reach] if reach else []))
+        more = (
+            stage_table(study, stage_costs(study)),
+            reach_table(study, reaches(study)),
+            *ablation_tables(study),
+            alignment_table(study, measured(study).curves),
+        )
+        return (result_table(study, rows(study)), *(table for table in more if table))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is missing, over all experiments."""
-        return (*self.problems, *(f"{study.experiment}: {note}" for study in self.studies for note in notes(study)))
+        return (
+            *self.problems,
+            *(f"{study.experiment}: {note}" for study in self.studies for note in all_notes(study)),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -48,6 +60,7 @@ class Report:
                     "experiment": study.experiment,
                     "metric": study.metric,
                     "runs": [flat(row) for row in rows(study)],
+                    "stages": [flat(cost) for cost in stage_costs(study)],
                     "reach": [flat(reach) for reach in reaches(study)],
                 }
                 for study in self.studies
@@ -88,10 +101,17 @@ def save_report(report: Report, out: Path, *, formats: Sequence[str] = ("svg",))
 
 def contents(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
     """The files of a report by name; the page comes first."""
-    chapters = [Chapter(study, report.tables(study), notes(study)) for study in report.studies]
+    more = [extras(study) for study in report.studies]
+    chapters = [
+        Chapter(study, report.tables(study), all_notes(study), tuple(extra.picture for extra in found))
+        for study, found in zip(report.studies, more, strict=True)
+    ]
     files = {"report.html": page(chapters, report.problems).encode()}
     results = [{"experiment": study.experiment, **flat(row)} for study in report.studies for row in rows(study)]
     files["results.csv"] = csv_bytes(results)
+    staged = [{"experiment": study.experiment, **flat(cost)} for study in report.studies for cost in stage_costs(study)]
+    if staged:
+        files["stages.csv"] = csv_bytes(staged)
     reached = [{"experiment": study.experiment, **flat(reach)} for study in report.studies for reach in reaches(study)]
     if reached:
         files["reach.csv"] = csv_bytes(reached)
@@ -102,6 +122,9 @@ def contents(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
             for kind in dict.fromkeys(formats):
                 if kind != "svg":
                     files[f"{name}-{axis.name}.{kind}"] = plot(panel, axis, kind)
+    for name, found in zip(_slugs([study.experiment for study in report.studies]), more, strict=True):
+        for extra in found:
+            files |= {f"{name}-{file}": data for file, data in extra.files(formats).items()}
     return files
 
 

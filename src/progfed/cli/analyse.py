@@ -1,0 +1,104 @@
+"""`progfed analyse` and `progfed theorem`: what the convergence section says, measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from progfed.analysis import Quadratic, Trained, check_bound, discrepancy, draw_slices, measure, open_run, slices
+from progfed.analysis.theorem import Bound, step_size
+from progfed.cli.options import DATA, Data, Json
+from progfed.errors import StorageError
+from progfed.report.collect import folders
+
+Only = Annotated[
+    Literal["discrepancy", "slices"] | None, typer.Option("--only", help="Measure only this. Default: what applies.")
+]
+
+
+def analyse(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Folders of runs, or folders above them.")],
+    data: Data = DATA,
+    experiment: Annotated[
+        str | None, typer.Option(help="The experiment, or the Python file, that the runs are of, if not progfed's own.")
+    ] = None,
+    examples: Annotated[
+        int | None, typer.Option(help="Gradients over this many examples, drawn once. Default: all.", min=1)
+    ] = None,
+    only: Only = None,
+    as_json: Json = False,
+) -> None:
+    """Measure alignment and norm discrepancy (Theorem 3.3), and segment some slices, with the models that runs kept."""
+    done = []
+    for folder in folders(directories, []):
+        trained = open_run(folder, data=data, source=experiment)
+        done.append({"run": str(folder), "files": [str(path) for path in _analysed(trained, examples, only)]})
+    if not done:
+        raise StorageError(f"no run in {', '.join(map(str, directories))}: give the folder of a `progfed run`")
+    if as_json:
+        print(json.dumps(done, indent=2))
+        return
+    for one in done:
+        print(f"{one['run']}: {', '.join(one['files']) or 'nothing to measure'}")
+    print("`progfed report` on the same folders shows them")
+
+
+def _analysed(trained: Trained, examples: int | None, only: str | None) -> list[Path]:
+    """The files that were written for a run."""
+    written: list[Path] = []
+    if not trained.models:
+        _say(f"{trained.path}: no model is kept there, and the run is not finished: train with --keep N")
+        return written
+    grows = any(stage < trained.full for _, stage, _ in trained.models)
+    if only != "slices" and grows:
+        found = []
+        for one in measure(trained, examples=examples):
+            alpha, q = ("undefined" if value is None else f"{value:.4f}" for value in (one.alpha, one.q))
+            _say(f"{trained.path}: round {one.round}, stage {one.stage}: alpha {alpha}, q {q}")
+            found.append(one)
+        written.append(discrepancy.write(found, trained.path))
+    elif only == "discrepancy":
+        _say(f"{trained.path}: only models of the last stage, where alpha and q are 1: use --keep N on a growing run")
+    if only != "discrepancy" and slices.segments(test := trained.data.test_examples()):
+        written.append(slices.write(draw_slices(trained, test), trained.path))
+    return written
+
+
+def theorem(
+    rounds: Annotated[int, typer.Option(help="T, the iterations of each run.", min=3)] = 300,
+    runs: Annotated[int, typer.Option(help="Runs to average over.", min=2)] = 200,
+    sigma: Annotated[float, typer.Option(help="The noise of a gradient: its standard deviation.", min=0)] = 0.5,
+    step: Annotated[float, typer.Option(help="Take this many times 1/L as gamma too.", min=0)] = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Check the bound of Theorem 3.3 on a quadratic whose L, sigma and minimum are known; a wrong step breaks it."""
+    problem = Quadratic(sigma=sigma)
+    tried = {
+        "the theorem's step": step_size(problem, rounds),
+        f"{step:g}/L": step / problem.smoothness,
+    }
+    found = {name: check_bound(problem, rounds=rounds, runs=runs, gamma=gamma) for name, gamma in tried.items()}
+    if as_json:
+        print(json.dumps({name: _plain(bound) for name, bound in found.items()}, indent=2))
+        return
+    for name, bound in found.items():
+        print(
+            f"{name} (gamma {bound.gamma:.4g}): sub-models {bound.sub_models:.4g} ± {bound.sub_models_error:.1g}, "
+            f"bound {bound.sub_models_bound:.4g}; full model {bound.full:.4g}, bound {bound.full_bound:.4g} "
+            f"(alpha from {bound.alpha:.3g}, q to {bound.q:.3g}): {'holds' if bound.holds else 'violated'}"
+        )
+
+
+def _plain(bound: Bound) -> dict[str, Any]:
+    """Without infinities, which JSON lacks."""
+    values = asdict(bound) | {"holds": bound.holds}
+    return {name: None if value == float("inf") else value for name, value in values.items()}
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,30 @@
+"""The figure on norm discrepancy: ResNet-18 on CIFAR-100, centralized (Sec. 4.5); and the same on embedded images.
+
+`progfed run … --keep N` keeps the models that `progfed analyse` measures alpha_t and q_t on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from progfed.experiments import centralized, demo
+from progfed.experiments.pairs import pair
+from progfed.rate import Constant
+from progfed.schedule import end_to_end
+
+_SMALL = replace(
+    demo.BASE,
+    run="embedded",
+    recipe=replace(
+        demo.BASE.recipe,
+        schedule=end_to_end(60, stages=demo.STAGES),
+        rate=Constant(0.05),
+        local=replace(demo.BASE.recipe.local, epochs=1),
+    ),
+)
+
+RUNS = tuple(
+    run
+    for base, stages in ((replace(centralized.BASE, run="resnet18"), 4), (_SMALL, demo.STAGES))
+    for run in pair(replace(base, name="discrepancy"), stages=stages)
+)

@@ -1,0 +1,107 @@
+"""The appendix' tables on the number of stages: at equal rounds, at equal accuracy, and at equal cost."""
+
+from __future__ import annotations
+
+import statistics
+
+from progfed.report import paper
+from progfed.report.curves import CurvePoint, Series, Study
+from progfed.report.numbers import MISSING, amount, percent, spread
+from progfed.report.present import Table
+from progfed.report.tables import rows
+
+EXPERIMENT, BASELINE, BUDGET = "stages", "end-to-end", "s4"
+_COUNTED = "paper accounting"
+
+
+def ablation_tables(study: Study) -> tuple[Table, ...]:
+    """The three tables, each next to the paper's; those that need an unfinished run are left out."""
+    if study.experiment != EXPERIMENT:
+        return ()
+    baseline, budget = (_finished(study, name) for name in (BASELINE, BUDGET))
+    found = [_equal_rounds(study)]
+    if baseline:
+        found.append(_equal_metric(study, baseline))
+    if budget:
+        found.append(_equal_cost(study, budget))
+    return tuple(found)
+
+
+def _finished(study: Study, name: str) -> Series | None:
+    return next((series for series in study.series if series.first.name == name and series.complete), None)
+
+
+def _equal_rounds(study: Study) -> Table:
+    cells = []
+    for row, series in zip(rows(study), study.series, strict=True):
+        metric = spread(row.metric.mean, row.metric.std) if row.metric else MISSING
+        printed = _printed(series)
+        cells.append(
+            (
+                row.run,
+                str(series.first.budget),
+                metric,
+                f"{printed.metric:.2f}" if printed else MISSING,
+                amount(row.paper_bytes, "B") if row.complete else MISSING,
+                _paper_cost(printed.cost if printed else None),
+            )
+        )
+    headings = ("run", "rounds", f"{study.metric} %", f"paper {study.metric} %", f"cost ({_COUNTED})", "paper: cost")
+    return Table("stages: at equal rounds", headings, tuple(cells))
+
+
+def _equal_metric(study: Study, baseline: Series) -> Table:
+    """The cost until the baseline's final metric is reached, on the curves of means."""
+    target, whole = baseline.points[-1].metric.mean, baseline.total("paper_bytes")
+    cells = []
+    for series in study.series:
+        own = series is baseline
+        point = series.points[-1] if own else next((p for p in series.points if p.metric.mean >= target), None)
+        cost = _cost(series, point) if point else None
+        printed = _printed(series)
+        cells.append(
+            (
+                series.label,
+                str(series.first.budget),
+                str(point.round) if point else MISSING,
+                MISSING if cost is None else amount(cost, "B"),
+                MISSING if cost is None else percent(cost / whole),
+                _paper_cost(printed.to_baseline if printed else None),
+                percent(printed.to_baseline / paper.STAGES[BASELINE].cost)
+                if printed and printed.to_baseline
+                else MISSING,
+            )
+        )
+    headings = ("run", "of rounds", "reached in", f"cost ({_COUNTED})", "vs end-to-end", "paper: cost", "paper: share")
+    return Table(f"stages: cost to reach end-to-end's {target:.2f} %", headings, tuple(cells))
+
+
+def _equal_cost(study: Study, budget: Series) -> Table:
+    """The metric when a run had cost as much as `s4` in all."""
+    limit = budget.total("paper_bytes")
+    cells = []
+    for series in study.series:
+        within = [point for point in series.points if _cost(series, point) <= limit]
+        printed = _printed(series)
+        cells.append(
+            (
+                series.label,
+                str(series.first.budget),
+                spread(within[-1].metric.mean, within[-1].metric.std) if within else MISSING,
+                f"{printed.at_cost:.2f}" if printed and printed.at_cost else MISSING,
+            )
+        )
+    headings = ("run", "of rounds", f"{study.metric} %", f"paper {study.metric} %")
+    return Table(f"stages: at the cost of {budget.label}, {amount(limit, 'B')}", headings, tuple(cells))
+
+
+def _cost(series: Series, point: CurvePoint) -> float:
+    return statistics.fmean(run.points[point.round - 1].paper_bytes for run in series.counted)
+
+
+def _printed(series: Series) -> paper.Ablation | None:
+    return paper.STAGES.get(series.first.name)
+
+
+def _paper_cost(gigabytes: int | None) -> str:
+    return MISSING if gigabytes is None else f"{gigabytes} GB"

@@ -1,0 +1,90 @@
+"""What `progfed analyse` has measured of the runs of an experiment: alignment and discrepancy, and segmentations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from progfed.analysis import discrepancy, slices
+from progfed.analysis.discrepancy import Discrepancy
+from progfed.errors import StorageError
+from progfed.report.collect import Run
+from progfed.report.curves import Series, Study
+from progfed.tensors import Tensors
+
+
+@dataclass(frozen=True)
+class Segmented:
+    """The slices of one seed of a run, with the rounds whose models drew them."""
+
+    series: Series
+    run: Run
+    slices: Tensors
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        names = sorted(name for name in self.slices if name.startswith("round-"))
+        return tuple(int(name.removeprefix("round-")) for name in names)
+
+    def sent(self, number: int) -> int:
+        """The bytes that were sent up to a round."""
+        return self.run.points[number - 1].bytes
+
+    def within(self, budget: float) -> int | None:
+        """The last round with a model that a budget of bytes suffices for; the only one where none else was kept."""
+        if len(self.rounds) == 1:
+            return self.rounds[0]
+        return max((number for number in self.rounds if self.sent(number) <= budget), default=None)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of an experiment by run, and what could not be read or is missing."""
+
+    curves: tuple[tuple[Series, tuple[Discrepancy, ...]], ...]
+    segmented: tuple[Segmented, ...]
+    notes: tuple[str, ...]
+
+
+def measured(study: Study) -> Measured:
+    """What there is: of each run, the first of its seeds that was analysed."""
+    notes: list[str] = []
+    curves: list[tuple[Series, tuple[Discrepancy, ...]]] = []
+    segmented: list[Segmented] = []
+    for series in study.series:
+        for run in series.counted:
+            try:
+                found, drawn = discrepancy.read(run.path), slices.read(run.path)
+            except StorageError as error:
+                notes.append(str(error))
+                continue
+            known = {point.round for point in run.points}
+            if found and {one.round for one in found} <= known:
+                curves.append((series, found))
+            one = Segmented(series, run, drawn)
+            if one.rounds and set(one.rounds) <= known and _alike(one, segmented):
+                segmented.append(one)
+            if found or drawn:
+                break
+    if study.experiment == "discrepancy" and not curves:
+        notes.append("alpha and q are not measured: train with --keep N, then `progfed analyse` on the same folders")
+    notes += _missing(study, segmented)
+    return Measured(tuple(curves), tuple(segmented), tuple(notes))
+
+
+def _alike(one: Segmented, others: Sequence[Segmented]) -> bool:
+    """Whether it shows the same slices as the others: only then can they stand side by side."""
+    return all(torch.equal(one.slices[name], other.slices[name]) for other in others[:1] for name in ("input", "truth"))
+
+
+def _missing(study: Study, segmented: list[Segmented]) -> list[str]:
+    if not any(series.first.metric == "dice" and series.complete for series in study.series):
+        return []
+    if not segmented:
+        return ["no pictures of segmentations: `progfed analyse` on the same folders makes them"]
+    final = [one.series.label for one in segmented if len(one.rounds) == 1]
+    if not final:
+        return []
+    return [f"no models from before the end, so pictures at a budget show the final one (--keep N): {', '.join(final)}"]

@@ -1,0 +1,121 @@
+"""Segmentations as pictures: input, truth and what each run makes of it, at the end and at equal budgets of bytes."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from progfed.report.curves import Study
+from progfed.report.measured import Segmented
+from progfed.report.numbers import percent
+
+BUDGETS = (0.02, 0.1, 0.4, 1.0)
+"""Shares of the bytes of the whole baseline; the paper's figure has 0.18, 9.4 and 36.4 %."""
+
+MISSING = "pictures of segmentations need matplotlib: pip install 'progfed[plots]'"
+_LABELS = ("#e5690a", "#2f81f7", "#1a9f5a", "#a66df0", "#b08308")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place of a grid: an input, or nothing; labels to lay over it; and a line of text below."""
+
+    image: Tensor | None = None
+    labels: Tensor | None = None
+    text: str = ""
+
+
+Grid = tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]
+
+
+def final_grid(study: Study, found: Sequence[Segmented]) -> Grid:
+    """A row for each slice: input, truth, and the final model of each run with its bytes relative to the baseline."""
+    first, baseline = found[0], _baseline(study, found)
+    headings = ["input", "truth"]
+    for one in found:
+        share = f"\n{percent(one.sent(one.rounds[-1]) / baseline)} of bytes" if baseline else ""
+        headings.append(one.series.label + share)
+    rows = []
+    for place, image in enumerate(first.slices["input"]):
+        drawn = [one.slices[f"round-{one.rounds[-1]:05d}"][place] for one in found]
+        rows.append((Cell(image), Cell(image, first.slices["truth"][place]), *(Cell(image, own) for own in drawn)))
+    return tuple(headings), tuple(rows)
+
+
+def budget_grid(study: Study, found: Sequence[Segmented]) -> Grid | None:
+    """A row for each run: the first slice by the last model that was kept within each budget."""
+    baseline = _baseline(study, found)
+    if not baseline:
+        return None
+    image, truth = found[0].slices["input"][0], found[0].slices["truth"][0]
+    rows = []
+    for one in found:
+        cells = []
+        for share in BUDGETS:
+            number = one.within(share * baseline)
+            if number is None:
+                cells.append(Cell(text="nothing this cheap"))
+                continue
+            text = f"round {number}, {percent(one.sent(number) / baseline)}"
+            cells.append(Cell(image, one.slices[f"round-{number:05d}"][0], text))
+        rows.append((Cell(image, text=one.series.label), *cells, Cell(image, truth)))
+    return ("input", *(f"up to {100 * share:g} %" for share in BUDGETS), "truth"), tuple(rows)
+
+
+def _baseline(study: Study, found: Sequence[Segmented]) -> float:
+    """The bytes of the run that the others are compared with; 0 where it is not finished."""
+    compared = [study.baseline(one.series) for one in found]
+    return next((series.total("bytes") for series in compared if series and series.complete), 0.0)
+
+
+def draw(grid: Grid, kind: str) -> bytes:
+    """A grid of pictures as the bytes of a PNG, PDF or SVG file."""
+    headings, rows = grid
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    height = 0.5 + 1.7 * len(rows)
+    figure = Figure(figsize=(1.75 * len(headings), height))
+    axes = figure.subplots(len(rows), len(headings), squeeze=False)
+    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.2 / height, top=1 - 0.45 / height, wspace=0.06, hspace=0.16)
+    for row, cells in enumerate(rows):
+        for column, cell in enumerate(cells):
+            _cell(axes[row][column], cell)
+            if row == 0:
+                axes[row][column].set_title(headings[column], fontsize=9, parse_math=False)
+    file = io.BytesIO()
+    # without a date, and with the same names inside, the same slices give the same file
+    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
+    with rc_context({"svg.hashsalt": "progfed"}):
+        figure.savefig(file, format=kind, dpi=130, metadata=metadata)
+    return file.getvalue()
+
+
+def _cell(axes: Any, cell: Cell) -> None:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_frame_on(False)
+    axes.set_xlabel(cell.text, fontsize=8, parse_math=False)
+    if cell.image is None:
+        return
+    axes.imshow(cell.image.numpy(), cmap="gray", interpolation="nearest")
+    if cell.labels is not None:
+        axes.imshow(coloured(cell.labels), interpolation="nearest")
+
+
+def coloured(labels: Tensor) -> np.ndarray:
+    """Labels as colours, `[height, width, red-green-blue-opacity]`; background lets through what is below."""
+    palette = np.array([[0, 0, 0, 0], *([*bytes.fromhex(colour[1:]), 178] for colour in _LABELS)], np.uint8)
+    numbers = labels.numpy().astype(int)
+    return palette[np.where(numbers > 0, (numbers - 1) % len(_LABELS) + 1, 0)]
+
+
+def available() -> bool:
+    """Whether pictures can be drawn here."""
+    return importlib.util.find_spec("matplotlib") is not None
