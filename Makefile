@@ -3,25 +3,29 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench chaos clean
+.PHONY: demo test lint docs bench chaos clean
 
 demo: $(VENV)/.installed
 	$(BIN)/progfed demo
 
 test: $(VENV)/.installed-dev lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check src tests benchmarks scripts chaos
-	$(BIN)/ruff check src tests benchmarks scripts chaos
+	$(BIN)/ruff format --check src tests benchmarks scripts chaos examples
+	$(BIN)/ruff check src tests benchmarks scripts chaos examples
 	$(BIN)/mypy
+
+# the documentation as a site that needs no network: open site/index.html
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/codec_costs.py
 	$(BIN)/python benchmarks/data.py
 
-# half an hour of trials that try to break a run; see docs/reliability.md
+# about three quarters of an hour of trials that try to break a run; see docs/reliability.md
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python chaos/run.py
 
@@ -36,8 +40,8 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.torch pyproject.toml
-	$(BIN)/pip install --quiet -e '.[plots,hdf5,medical,simulation,privacy,dev]' -c constraints.txt
+	$(BIN)/pip install --quiet -e '.[plots,hdf5,medical,simulation,privacy,tensorboard,docs,dev]' -c constraints.txt
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) runs dist .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs dist site .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""How good a model is: accuracy for classification, Dice for segmentation."""
+"""How good a model is: accuracy for classification and for tokens, Dice for segmentation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,22 @@ from progfed.tensors import Tensors, tree_map
 BATCH = 250
 
 Metric = Callable[[Tensor, Tensor], Tensor]
-"""Outputs and targets of a batch -> the score of each example, as a vector."""
+"""Outputs and targets of a batch -> the score of each example (or position), as a vector."""
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     """1 where the largest output is the target's, else 0; positions of a sequence are averaged."""
     hits = (outputs.argmax(1) == targets).double()
     return hits.flatten(1).mean(1) if hits.dim() > 1 else hits
+
+
+def token_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """1 or 0 for every position of `[batch, time, vocabulary]` whose target is not -100: all positions count alike.
+
+    >>> token_accuracy(torch.tensor([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]), torch.tensor([[0, 1, -100]]))
+    tensor([1., 0.], dtype=torch.float64)
+    """
+    return (outputs.argmax(-1) == targets)[targets != -100].double()
 
 
 def dice(outputs: Tensor, targets: Tensor) -> Tensor:

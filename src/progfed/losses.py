@@ -1,4 +1,4 @@
-"""Losses that torch does not have: for segmentation."""
+"""Losses that torch does not have in this form: for segmentation, and for tokens."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ def dice_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     overlap = (predicted * truth).flatten(2).sum(2)
     total = predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)
     return entropy + 1 - ((2 * overlap + 1) / (total + 1)).mean()
+
+
+def token_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of scores `[batch, time, vocabulary]`, averaged over the positions whose target is not -100.
+
+    >>> token_loss(torch.zeros(2, 3, 4), torch.tensor([[0, 1, 2], [3, -100, -100]])).exp()
+    tensor(4.)
+    """
+    return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=-100)

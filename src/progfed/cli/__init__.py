@@ -1,8 +1,4 @@
-"""The commands; the only place that prints or parses arguments.
-
-Exit codes: 0 done; 1 unexpected error; 2 wrong option, experiment or model; 3 data missing or damaged; 4 training
-cannot go on; 5 run directory not usable; 130 interrupted, continue with the same command.
-"""
+"""The commands; the only place that prints or parses arguments."""
 
 from __future__ import annotations
 
@@ -11,12 +7,18 @@ import sys
 import typer
 
 from progfed import __version__
-from progfed.cli import bench, data, deploy, init, plan, report, run, selftest
+from progfed.cli import analyse, bench, data, deploy, init, inspect, plan, report, run, selftest
 from progfed.errors import ProgfedError
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 unexpected error; 2 wrong option, experiment or model; 3 data missing or damaged; "
+    "4 training cannot go on; 5 folder not usable; 130 interrupted: the same command continues."
+)
 
 app = typer.Typer(
     name="progfed",
     help="Progressive federated learning: the same accuracy for fewer bytes and fewer FLOPs.",
+    epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -25,8 +27,11 @@ app = typer.Typer(
 app.command()(run.demo)
 app.command(name="list")(plan.list_experiments)
 app.command()(plan.plan)
+app.command()(inspect.inspect)
 app.command()(run.run)
 app.command()(report.report)
+app.command()(analyse.analyse)
+app.command()(analyse.theorem)
 app.command()(bench.bench)
 app.command()(selftest.selftest)
 app.add_typer(data.app, name="data")

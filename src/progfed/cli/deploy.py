@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +34,7 @@ def up(
     plain: Annotated[bool, typer.Option("--plain", help="Flower's own node processes, unchanged and slower.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Start a SuperLink and SuperNodes; keys and certificates are made at the first time."""
+    """Start a SuperLink and SuperNodes, or those that have ended; keys and certificates are made at the first time."""
     port = Federation(folder, plain=plain).up(nodes, port=port, data=data)
     if as_json:
         print(json.dumps({"address": f"127.0.0.1:{port}", "nodes": nodes, "dir": str(folder.absolute())}))
@@ -50,17 +52,26 @@ def run(
         list[str] | None, typer.Option("--set", help="Change a setting of the app: key=value; may be repeated.")
     ] = None,
 ) -> None:
-    """Run an app on the federation and show its log; one that was interrupted goes on after its last round."""
+    """Run an app on the federation and show its log; one that was interrupted goes on after its last round.
+
+    Ctrl-C or SIGTERM stops the run; what its rounds have reached is saved.
+    """
     federation = _running(folder)
     if not (application / "pyproject.toml").is_file():
         raise UsageError(f"{application} is no Flower app: `progfed init {application}` makes one")
-    command = [federation.command("flwr"), "run", str(application), CONNECTION, "--stream"]
+    command = [federation.commands.path("flwr"), "run", str(application), CONNECTION, "--stream"]
     if settings:
         command += ["--run-config", " ".join(_toml(setting) for setting in settings)]
-    subprocess.run(command, env=federation.environment(), check=False)
-    latest = federation.listed("list", "--limit", "1", CONNECTION)["runs"]
-    if not latest or latest[0]["status"] != "finished:completed":
-        status = latest[0]["status"] if latest else "not started"
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        subprocess.run(command, env=federation.commands.environment(), check=False)
+        status = _latest(federation)["status"]
+    except KeyboardInterrupt:
+        _stop(federation)
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if status != "finished:completed":
         raise TrainingError(f"the run is {status}: its log is above; the same command continues it")
 
 
@@ -76,9 +87,9 @@ def status(folder: Folder = HERE, as_json: Json = False) -> None:
         "nodes": [],
         "runs": [],
     }
-    if federation.running:
-        found["nodes"] = federation.listed("supernode", "list", CONNECTION)["nodes"]
-        found["runs"] = federation.listed("list", CONNECTION)["runs"]
+    if federation.answering:
+        found["nodes"] = federation.commands.listed("supernode", "list", CONNECTION)["nodes"]
+        found["runs"] = federation.commands.listed("list", CONNECTION)["runs"]
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -98,10 +109,27 @@ def down(folder: Folder = HERE, as_json: Json = False) -> None:
         print(f"{ended} processes ended" if ended else f"nothing runs in {folder}")
 
 
+def _latest(federation: Federation) -> dict[str, Any]:
+    """The run that was started last."""
+    runs = federation.commands.listed("list", "--limit", "1", CONNECTION)["runs"]
+    return dict(runs[0]) if runs else {"status": "not started"}
+
+
+def _stop(federation: Federation) -> None:
+    """End the run on the SuperLink too, or it would go on there, and keep the next one from its folder."""
+    print("progfed: stopping the run", file=sys.stderr)
+    latest = _latest(federation)
+    if latest["status"] in ("pending", "starting", "running"):
+        federation.commands.flwr("stop", str(latest["run-id"]), CONNECTION)
+    print("progfed: stopped; its rounds are saved, and the same command continues", file=sys.stderr)
+
+
 def _running(folder: Path) -> Federation:
     federation = Federation(folder)
     if not federation.running:
         raise UsageError(f"no federation runs in {folder}: `progfed deploy up{_dir(folder)}` starts one")
+    if not federation.answering:
+        raise UsageError(f"the SuperLink in {folder} has ended: `progfed deploy up{_dir(folder)}` starts it again")
     return federation
 
 

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from progfed.board import board
 from progfed.cli.options import (
     DATA,
     WORKERS,
@@ -30,7 +31,7 @@ from progfed.cli.options import (
     chosen,
 )
 from progfed.cli.report import show_tables
-from progfed.errors import StorageError
+from progfed.errors import StorageError, UsageError
 from progfed.experiment import Experiment, train
 from progfed.records import Record, RunDirectory
 from progfed.report import write_report
@@ -40,6 +41,11 @@ Where = Annotated[
     Literal["local", "flower"],
     typer.Option("--engine", help="Where clients train: processes of this machine, or Flower's simulation of nodes."),
 ]
+Device = Annotated[str, typer.Option(help="Where clients train: cpu, or cuda, with a worker for each CUDA device.")]
+Log = Annotated[
+    Literal["tensorboard"] | None, typer.Option("--log", help="Log to TensorBoard too; extra of that name.")
+]
+Keep = Annotated[int | None, typer.Option("--keep", help="Keep every N-th model, for `progfed analyse`.", min=1)]
 Out = Annotated[Path | None, typer.Option(help="Where the run goes: one run's folder, or the parent of several.")]
 
 
@@ -54,14 +60,20 @@ def run(
     out: Out = None,
     workers: Workers = WORKERS,
     engine: Where = "local",
+    device: Device = "cpu",
+    log: Log = None,
+    keep: Keep = None,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
     """Train; a folder that holds an unfinished run of the same experiment is continued."""
+    if engine != "local" and device != "cpu":
+        raise UsageError("--device is for the local engine: leave it out with --engine flower")
     experiments = chosen(name, runs or [], rounds, warmup, seed, settings)
     folders = _folders(experiments, out, single=bool(runs) and len(experiments) == 1)
+    how = {"workers": workers, "device": device, "keep_every": keep}
     summaries = [
-        _train(experiment, folder, data=data, workers=workers, fresh=fresh, engine=engine)
+        _train(experiment, folder, data=data, fresh=fresh, engine=engine, log=log is not None, how=how)
         for experiment, folder in zip(experiments, folders, strict=True)
     ]
     if as_json:
@@ -87,7 +99,7 @@ def demo(
     """Train end-to-end and progressively on the embedded images, side by side, and write a report."""
     experiments = chosen("demo", [], rounds, None, seed, None)
     summaries = [
-        _train(experiment, folder, data=DATA, workers=workers, fresh=fresh)
+        _train(experiment, folder, data=DATA, fresh=fresh, how={"workers": workers})
         for experiment, folder in zip(experiments, _folders(experiments, out, single=False), strict=True)
     ]
     written = write_report([out], out / "report")
@@ -109,16 +121,25 @@ def _folders(experiments: list[Experiment], out: Path | None, *, single: bool) -
 
 
 def _train(
-    experiment: Experiment, folder: Path, *, data: Path, workers: int, fresh: bool, engine: str = "local"
+    experiment: Experiment,
+    folder: Path,
+    *,
+    data: Path,
+    fresh: bool,
+    how: dict[str, Any],
+    engine: str = "local",
+    log: bool = False,
 ) -> Record:
+    """Train one run to the end, or until somebody stops it; `how` is for `train`."""
     if fresh and folder.exists():
         _move_aside(folder)
     total = sum(phase.rounds for phase in experiment.recipe.schedule)
-    with _stopping() as stop, _progress(experiment, folder, total) as shown:
-        for record in train(
-            experiment, folder, data=data, workers=workers, **_elsewhere(engine, experiment, folder, data, workers)
-        ):
+    logged = board(folder) if log else nullcontext(lambda record: None)
+    with _stopping() as stop, _progress(experiment, folder, total) as shown, logged as write:
+        elsewhere = _elsewhere(engine, experiment, folder, data, how["workers"])
+        for record in train(experiment, folder, data=data, **how, **elsewhere):
             shown(record)
+            write(record)
             if stop and record["round"] < total:
                 break
     summary = RunDirectory(folder).read("summary.json")

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from progfed.checkpoint import sync_directory
 from progfed.data.archives import members
 from progfed.data.integrity import MEGABYTE, check_file, damaged, reading, require_file
 from progfed.data.inventory import DataSet, Download, File, check
@@ -107,7 +108,7 @@ def _install(stream: IO[bytes], download: Download, root: Path, progress: Callab
         if download.members:
             return _unpack(part, download, root)
         part.replace(target)
-    _sync(target.parent)
+    sync_directory(target.parent)
     return [target]
 
 
@@ -123,7 +124,7 @@ def _unpack(archive: Path, download: Download, root: Path) -> list[Path]:
     if len(placed) < len(download.members):
         raise damaged(archive, f"does not hold {', '.join(download.members)}")
     for folder in {target.parent for target in placed}:
-        _sync(folder)
+        sync_directory(folder)
     return placed
 
 
@@ -188,12 +189,3 @@ def _temporary(target: Path) -> Iterator[Path]:
         for folder in made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
-
-
-def _sync(folder: Path) -> None:
-    """Make the rename itself survive a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
