@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -105,10 +106,19 @@ def _stages(model: Progressive, recipe: Recipe, baseline: Plan, known: Known, na
 def layers(model: Progressive, part: str) -> tuple[str, ...]:
     """The modules that make up a part, as `name Type`; only the type where the part is one layer."""
     with torch.device("meta"):
-        module, path = model.make(part), ""
-    while len(found := list(module.named_children())) == 1 and list(found[0][1].children()):
-        path, module = f"{path}{found[0][0]}.", found[0][1]
-    return tuple(f"{path}{name}{_kind(child)}" for name, child in found) or (type(module).__name__,)
+        module = model.make(part)
+    return tuple(_listed(module, "")) or (type(module).__name__,)
+
+
+def _listed(module: nn.Module, path: str) -> Iterator[str]:
+    """The modules inside, by name; a list of layers as its layers, however deep the list lies."""
+    for name, child in module.named_children():
+        inner = [key for key, _ in child.named_children()]
+        bare = type(child).forward is nn.Module.forward
+        if bare and not name.isdigit() and inner and (len(inner) == 1 or all(key.isdigit() for key in inner)):
+            yield from _listed(child, f"{path}{name}.")
+        else:
+            yield f"{path}{name}{_kind(child)}"
 
 
 def _kind(module: nn.Module) -> str:

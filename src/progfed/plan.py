@@ -11,6 +11,7 @@ from typing import Any
 
 from progfed.blocks import Progressive
 from progfed.course import earliest
+from progfed.engines.local import one_thread
 from progfed.errors import UsageError
 from progfed.experiment import Experiment, describe
 from progfed.federate import check, paper_bytes
@@ -46,6 +47,7 @@ class Known:
         return self._memory[key]
 
 
+@one_thread()  # a second one only spins: operators on one or two examples are too small to share
 def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     """Rounds, parameters, bytes down and up, and FLOPs, per stage and in total; peak memory, the highest of each.
 
