@@ -97,10 +97,10 @@ def measure(folder: Path, *, plain: bool, rounds: int) -> dict[str, object]:
     federation.up(3, port=port)
     try:
         before = proxy.down, proxy.up
-        command = [federation.command("flwr"), "run", str(folder / "app"), CONNECTION, "--stream"]
-        subprocess.run(command, env=federation.environment(), check=True, stdout=subprocess.DEVNULL)
+        command = [federation.commands.path("flwr"), "run", str(folder / "app"), CONNECTION, "--stream"]
+        subprocess.run(command, env=federation.commands.environment(), check=True, stdout=subprocess.DEVNULL)
         wire = proxy.down - before[0], proxy.up - before[1]
-        listed = federation.listed("list", "--limit", "1", CONNECTION)["runs"][0]
+        listed = federation.commands.listed("list", "--limit", "1", CONNECTION)["runs"][0]
     finally:
         federation.down()
     records = RunDirectory(federation.path / "runs" / "run-seed0").records()

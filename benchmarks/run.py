@@ -121,9 +121,39 @@ def savings(found: dict[str, Any]) -> str:
 
 
 def others(found: dict[str, Any]) -> str:
-    """The remaining rows as they are."""
-    rows = [name for name in ("one-core", "population", "leaks", "costs") if name in found]
-    return "\n".join(f"{name}: {json.dumps(found[name]['found'])}" for name in rows)
+    """What is measured besides rounds, a line each."""
+    lines = ["| besides | measured |", "|---|---|"]
+    told = {name: row["found"] for name, row in found.items()}
+    for clients, numbers in told.get("population", {}).items():
+        lines.append(
+            f"| a round of 1,000 of {clients} clients | {numbers['seconds']:.2f} s, {numbers['megabytes']:.0f} MB |"
+        )
+    if leaks := told.get("leaks"):
+        lines.append(
+            f"| {leaks['rounds']:,} rounds of a tiny model | {leaks['grown_megabytes']:.1f} MB and "
+            f"{leaks['grown_files']} open files more than after 1,000 |"
+        )
+    if costs := told.get("costs"):
+        lines += _costs(costs)
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def _costs(costs: dict[str, Any]) -> list[str]:
+    saved, run = costs["checkpoint_resnet18"], costs["checkpoints_cifar10"]
+    lines = [
+        f"| importing progfed, torch included | {costs['import_seconds']:.2f} s |",
+        f"| a checkpoint of ResNet-18 (45 MB) | {saved['save_ms']:.0f} ms to save, {saved['load_ms']:.0f} ms to load |",
+        f"| checkpoints in {run['rounds']} rounds of W2, at the default interval "
+        f"| {100 * run['share']:.2f} % of {run['seconds']:.0f} s ({run['checkpoints']} of them) |",
+    ]
+    for name, seconds in costs["evaluate_1000_images"].items():
+        lines.append(f"| evaluating 1,000 images with the model of {name}, one thread | {seconds:.2f} s |")
+    for told in costs["codecs"]:
+        lines.append(
+            f"| {told['codec']} on 11.2 million numbers | {told['encode_ms']:.0f} ms to encode, "
+            f"{told['decode_ms']:.0f} ms to decode ({told['encode_ratio']:.1f} and {told['decode_ratio']:.1f} copies) |"
+        )
+    return lines
 
 
 if __name__ == "__main__":

@@ -10,22 +10,24 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import codec_costs
 import torch
 from ours import MODELS, mlp
-from workloads import WORKLOADS
+from workloads import WORKLOADS, clients
 
 from progfed import checkpoint
 from progfed.data.synthetic import classification
 from progfed.engines.local import LocalEngine
 from progfed.evaluate import accuracy, evaluate
-from progfed.examples import Examples
+from progfed.examples import Examples, from_clients
+from progfed.experiment import Experiment, run
 from progfed.fast import fast_layout
 from progfed.federate import federate
 from progfed.rate import Constant
 from progfed.recipe import Local, Recipe
-from progfed.schedule import Phase
+from progfed.schedule import Phase, end_to_end
 
 Numbers = dict[str, Any]
 
@@ -93,9 +95,31 @@ def costs() -> Numbers:
     return {
         "import_seconds": statistics.median(imports),
         "checkpoint_resnet18": {"save_ms": 1e3 * saved, "load_ms": 1e3 * loaded},
+        "checkpoints_cifar10": checkpointing(),
         "evaluate_1000_images": {name: _evaluation(name) for name in ("W1", "W2")},
         "codecs": [codec_costs.measure(name, tensors, 3) for name in ("float", "LQ-8", "LQ-2", "SP-25", "LQ-8+SP-25")],
     }
+
+
+def checkpointing(rounds: int = 8) -> Numbers:
+    """What saving takes of a run of the CIFAR-10 ConvNet at the default interval: seconds, and the share of them."""
+    load, taken = WORKLOADS["W2"], []
+    data = from_clients(clients(load), test=clients(load)[0], classes=load.classes)
+    local = Local(epochs=load.epochs, batch=load.batch, momentum=load.momentum)
+    plan = Recipe(schedule=end_to_end(rounds, stages=4), cohort=load.clients, rate=Constant(load.lr), local=local)
+    trained = Experiment(name="checkpoints", model=MODELS["W2"], data=data, recipe=plan)
+    save = checkpoint.save
+
+    def timed(root: Path, saved: checkpoint.Checkpoint) -> None:
+        began = time.perf_counter()
+        save(root, saved)
+        taken.append(time.perf_counter() - began)
+
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(checkpoint, "save", timed):
+        began = time.perf_counter()
+        run(trained, folder, workers=2)
+        seconds = time.perf_counter() - began
+    return {"rounds": rounds, "seconds": seconds, "checkpoints": len(taken), "share": sum(taken) / seconds}
 
 
 def _evaluation(name: str) -> float:

@@ -1,6 +1,7 @@
 """Each safeguard disabled one at a time: some test has to fail, or the safeguard is not guarded by any.
 
 A copy of the package is changed in one place and the tests that should notice run against the copy.
+`python chaos/mutations.py fsync lock` tries only the safeguards with these words in their names.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +99,20 @@ MUTATIONS = (
         (CLIENTS, "without_any_reply"),
     ),
     Mutation(
+        "workers that leave signals to the engine",
+        "engines/worker.py",
+        "for number in (signal.SIGINT, signal.SIGTERM):",
+        "for number in (signal.SIGINT,):",
+        (INTERRUPTION, "ctrl_c"),
+    ),
+    Mutation(
+        "workers that end with a killed run",
+        "engines/worker.py",
+        "    threading.Thread(target=_end_with_engine, daemon=True).start()\n",
+        "",
+        (INTERRUPTION, "middle_of_a_client"),
+    ),
+    Mutation(
         "clipping before noise",
         "privacy.py",
         "clip(update, self.bound(count(update)))",
@@ -106,20 +122,20 @@ MUTATIONS = (
 )
 
 
-def survivors() -> list[str]:
+def survivors(mutations: Sequence[Mutation] = MUTATIONS) -> list[str]:
     """Disable every safeguard in turn; those that no test missed."""
     began, unnoticed = time.monotonic(), []
-    passing = {noticed: _tests(ROOT / "src", noticed) == 0 for noticed in {m.noticed for m in MUTATIONS}}
-    for mutation in MUTATIONS:
+    passing = {noticed: _tests(ROOT / "src", noticed) == 0 for noticed in {m.noticed for m in mutations}}
+    for mutation in mutations:
         with tempfile.TemporaryDirectory() as made:
             problem = tried(mutation, Path(made)) if passing[mutation.noticed] else "its test fails even with it"
         if problem:
             unnoticed.append(f"{mutation.safeguard} ({problem})")
     result = f"FAILED: {'; '.join(unnoticed)}" if unnoticed else "ok"
-    caught = len(MUTATIONS) - len(unnoticed)
+    caught = len(mutations) - len(unnoticed)
     seconds = time.monotonic() - began
     print(
-        f"{'safeguards disabled one at a time':<34} {caught:>9} noticed of {len(MUTATIONS)}, {seconds:.1f} s: {result}"
+        f"{'safeguards disabled one at a time':<34} {caught:>9} noticed of {len(mutations)}, {seconds:.1f} s: {result}"
     )
     return unnoticed
 
@@ -144,4 +160,5 @@ def _tests(folder: Path, noticed: tuple[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(survivors()))
+    named = [mutation for mutation in MUTATIONS if any(part in mutation.safeguard for part in sys.argv[1:])]
+    sys.exit(bool(survivors(named or MUTATIONS)))

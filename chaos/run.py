@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+import deployment
 from mutations import NAME, survivors
 
 from progfed.chaos.rows import perform, rows
@@ -20,7 +21,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="the counts of the self-test")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    known = rows(command_line)
+    known = (*rows(command_line), *deployment.ROWS)
     chosen = tuple(r for r in known if not options.only or any(part in r.name for part in options.only))
     if options.list:
         print(*(row.name for row in known), NAME, sep="\n")

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from progfed.models.convnet import convnet_mnist
 from progfed.rate import Constant
 from progfed.records import RunDirectory
 from progfed.schedule import end_to_end, progressive
-from progfed.server import fedadam, fedavgm, fedyogi
+from progfed.server import fedadam
 from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 
 
@@ -66,22 +65,6 @@ def test_the_model_is_evaluated_before_it_grows(tmp_path: Path) -> None:
     run(tiny_experiment(evaluate_every=100), tmp_path)
     evaluated = [(r["round"], r["stage"]) for r in lines(tmp_path) if r["metric"] is not None]
     assert evaluated == [(1, 1), (2, 2), (4, 2), (5, 3), (11, 3)]  # the last round of each phase
-
-
-@pytest.mark.parametrize("every", [None, 3])
-@pytest.mark.parametrize("server", [fedadam(), fedyogi(), fedavgm()], ids=["fedadam", "fedyogi", "fedavgm"])
-def test_a_run_stopped_after_any_round_continues_to_the_same_bits(
-    tmp_path: Path, every: int | None, server: Any
-) -> None:
-    experiment = tiny_experiment(recipe=tiny_recipe(server=server, schedule=progressive(6, stages=3, warmup=1)))
-    run(experiment, tmp_path / "whole")
-    for stop in range(1, 9):
-        folder = tmp_path / f"stop{stop}"
-        for record in train(experiment, folder, data=tmp_path, checkpoint_every=every):
-            if record["round"] == stop:
-                break
-        run(experiment, folder, workers=1 + stop % 2)
-        assert outcome(folder) == outcome(tmp_path / "whole")
 
 
 def test_lines_after_the_committed_round_are_written_again(tmp_path: Path) -> None:
@@ -186,37 +169,35 @@ from tiny import tiny_experiment, tiny_recipe
 from progfed.experiment import train
 from progfed.schedule import progressive
 from progfed.server import fedadam
-recipe = tiny_recipe(server=fedadam(), schedule=progressive(60, stages=3, warmup=2))
-options = dict(data=Path("."), workers={workers}, checkpoint_every={every})
+recipe = tiny_recipe(server=fedadam(), schedule=progressive(24, stages=3, warmup=2))
+options = dict(data=Path("."), workers=2, checkpoint_every=4)
 for record in train(tiny_experiment(recipe=recipe), Path({folder!r}), **options):
     print(record["round"], flush=True)
 """
 
 
-def child(folder: Path, *, workers: int, every: int) -> subprocess.Popen[str]:
-    code = CHILD.format(tests=str(Path(__file__).parent), folder=str(folder), workers=workers, every=every)
+def child(folder: Path) -> subprocess.Popen[str]:
+    code = CHILD.format(tests=str(Path(__file__).parent), folder=str(folder))
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize(("workers", "every"), [(1, 1), (2, 7)])
-def test_a_killed_process_continues_to_the_same_bits(tmp_path: Path, workers: int, every: int) -> None:
-    """SIGKILL at moments spread over the run, again and again, until it is through."""
-    recipe = tiny_recipe(server=fedadam(), schedule=progressive(60, stages=3, warmup=2))
+def test_a_killed_process_continues_to_the_same_bits(tmp_path: Path) -> None:
+    """SIGKILL of a whole program, begun anew; test_reliability_interruption.py kills more, and forks."""
+    recipe = tiny_recipe(server=fedadam(), schedule=progressive(24, stages=3, warmup=2))
     run(tiny_experiment(recipe=recipe), tmp_path / "whole")
     kills = 0
-    for attempt in range(30):
-        process = child(tmp_path / "killed", workers=workers, every=every)
+    for _ in range(2):
+        process = child(tmp_path / "killed")
         assert process.stdout is not None
         for line in process.stdout:
-            if int(line) >= 12 * (attempt + 1):
-                time.sleep(0.001 * (attempt % 5))
+            if int(line) >= 10 and not kills:
                 os.kill(process.pid, signal.SIGKILL)
                 kills += 1
                 break
         process.stdout.close()
         if process.wait() == 0:
             break
-    assert kills >= 4
+    assert kills == 1
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
 
 

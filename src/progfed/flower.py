@@ -15,6 +15,7 @@ from progfed.errors import UsageError
 from progfed.examples import FederatedData
 from progfed.experiment import Experiment, parts, train
 from progfed.protocol import Engine
+from progfed.records import Record
 
 try:
     from progfed.engines.flower import (
@@ -22,6 +23,7 @@ try:
         ClientApp,
         GridEngine,
         Parts,
+        Patience,
         ServerApp,
         client_app,
         server_app,
@@ -49,7 +51,7 @@ def server(experiment: Experiment) -> ServerApp:
 
     Every round is committed before the next begins; a run that was interrupted is continued by the same `flwr run`.
     """
-    return server_app(partial(serve, experiment))
+    return server_app(partial(serve, experiment), deadline=experiment.recipe.deadline)
 
 
 def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any]) -> None:
@@ -60,8 +62,21 @@ def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any
         know_sizes(engine, data / SIZES, experiment.data.clients)
     engine.sizes(experiment.make_data(data).clients)
     for record in train(experiment, out, data=data, engine=lambda: nullcontext(engine), checkpoint_every=1):
-        LOG.info("%s", json.dumps(record))
+        LOG.info("%s", told(record))
     LOG.info("complete: %s", out.absolute())
+
+
+def told(record: Record) -> str:
+    """A round in a line of the log; all of it is in `rounds.jsonl`.
+
+    >>> told({"round": 3, "stage": 2, "loss": 0.5, "metric": 81.25, "clients": 4, "rejected": {"missing": 2}})
+    'round 3, stage 2: loss 0.5000, 81.25 %, 4 clients, rejected: 2 missing'
+    """
+    metric = "" if record["metric"] is None else f" {record['metric']:.2f} %,"
+    rejected = ", ".join(f"{count} {reason}" for reason, count in sorted(record["rejected"].items()))
+    line = f"round {record['round']}, stage {record['stage']}: loss {record['loss']:.4f}"
+    line += f",{metric} {record['clients']} clients"
+    return f"{line}, rejected: {rejected}" if rejected else line
 
 
 def know_sizes(engine: GridEngine, path: Path, clients: int) -> None:
@@ -84,7 +99,10 @@ def simulation(
     declared = experiment.data.clients if isinstance(experiment.data, FederatedData | OwnData) else experiment.clients
     nodes = min(declared or workers, NODES)
     make = partial(on_node_at, experiment, data.absolute())
-    return partial(simulated, make, nodes=nodes, workers=min(workers, nodes), memory=folder / "clients")
+    patience = Patience().within(experiment.recipe.deadline)
+    return partial(
+        simulated, make, nodes=nodes, workers=min(workers, nodes), memory=folder / "clients", patience=patience
+    )
 
 
 def on_node_at(experiment: Experiment, data: Path, settings: Mapping[str, Any]) -> Parts:

@@ -52,7 +52,7 @@ def test_memory_of_another_shape_is_refused() -> None:
         feedback(codec("LQ-8"), {"E1.w": torch.ones(3)}, {"E1.w": torch.ones(1)}, 0)
 
 
-@pytest.mark.parametrize(("name", "close", "far"), [("TOP-10", 0.08, 0.5), ("LQ-2", 0.03, 0.04)])
+@pytest.mark.parametrize(("name", "close", "far"), [("TOP-10", 0.25, 0.5), ("LQ-2", 0.08, 0.11)])
 def test_gradient_descent_comes_closer_with_feedback_than_it_can_without(name: str, close: float, far: float) -> None:
     """Four clients whose gradients at the optimum are far from zero but add up to it: only their sum matters."""
     targets = [torch.randn(100, generator=rng.generator(client)) * 3 for client in range(4)]
@@ -61,9 +61,9 @@ def test_gradient_descent_comes_closer_with_feedback_than_it_can_without(name: s
     def distance(*, remember: bool) -> float:
         point = {"w": torch.zeros(100)}
         memories: list[Tensors] = [{} for _ in targets]
-        for turn in range(600):
+        for turn in range(150):
             for client, target in enumerate(targets):
-                step = {"w": (target - point["w"]) * 0.005}
+                step = {"w": (target - point["w"]) * 0.02}
                 data, lost = feedback(codec(name), step, memories[client], rng.number(0, turn, client))
                 memories[client] = lost if remember else {}
                 point = add(point, decoded(name, data, step))

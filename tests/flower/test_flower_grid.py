@@ -8,21 +8,22 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from flower.flower_grid import MemoryGrid
 from progfed.codec import Quantize, Sparsify
-from progfed.engines.flower import GridEngine, Parts, Patience, client_app, clients_of
+from progfed.engines.flower import GridEngine, Parts, Patience, client_app, clients_of, server_app
 from progfed.engines.flower.grid import GRACE
 from progfed.engines.flower.wire import pack_update, unpack_update
 from progfed.engines.local import LocalEngine
 from progfed.errors import TrainingError, UsageError
 from progfed.federate import Round, federate
+from progfed.flower import simulation
 from progfed.protocol import Update
 from progfed.recipe import Recipe
-from progfed.schedule import progressive
-from tiny import tiny_data, tiny_model, tiny_recipe
+from progfed.schedule import end_to_end, progressive
+from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 
 RUN = "ab" * 8
 QUICK = Patience(deadline=0.2, start=0.2, answer=0.2, poll=0.001)
@@ -201,7 +202,59 @@ def test_a_task_expires_with_its_round() -> None:
     grid = grid_of(recipe())
     rounds(recipe(), GridEngine(grid, QUICK))
     tasks = [message for message in grid.pushed if message.metadata.message_type.startswith("train")]
-    assert {message.metadata.ttl for message in tasks} == {QUICK.deadline + GRACE}
+    assert all(GRACE < message.metadata.ttl <= QUICK.deadline + GRACE for message in tasks)
+
+
+@pytest.mark.parametrize("deadline", [0.05, 1000.0])
+def test_a_round_waits_for_the_shorter_of_the_engines_patience_and_the_recipes_deadline(deadline: float) -> None:
+    wanted = recipe(cohort=6, deadline=deadline, schedule=end_to_end(1, stages=2))
+    grid = grid_of(wanted)
+    grid.behaviour[55] = silent
+    done = rounds(wanted, GridEngine(grid, QUICK.within(wanted.deadline)))
+    assert [r.rejected for r in done] == [{"missing": 2}]
+    tasks = [message for message in grid.pushed if message.metadata.message_type.startswith("train")]
+    assert {message.metadata.ttl <= min(deadline, QUICK.deadline) + GRACE for message in tasks} == {True}
+
+
+def test_a_server_app_hands_its_loop_an_engine_that_keeps_the_recipes_deadline() -> None:
+    heard: list[float] = []
+    server = server_app(lambda engine, settings: heard.append(engine._patience.deadline), deadline=7.0)
+    for chosen in ({}, {"deadline": 5.0}, {"deadline": 90.0}):
+        context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=chosen)
+        server(grid=grid_of(recipe()), context=context)  # type: ignore[arg-type]
+    assert heard == [7.0, 5.0, 7.0]
+
+
+def test_the_simulation_keeps_the_recipes_deadline(tmp_path: Path) -> None:
+    made = simulation(tiny_experiment(recipe=recipe(deadline=7.0)), tmp_path, tmp_path, workers=2)
+    assert made.keywords["patience"].deadline == 7.0  # type: ignore[attr-defined]
+
+
+def test_clients_that_ask_for_a_whole_model_have_no_more_time_than_the_others() -> None:
+    wanted = recipe(cohort=6, delta=True, down=Quantize(8), schedule=end_to_end(3, stages=2))
+    grid = grid_of(wanted)
+    engine = GridEngine(grid, QUICK)
+    for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN):
+        if one.number == 2:
+            grid.contexts[77].state.clear()
+            grid.behaviour[55] = silent  # the others ask again when the time of the round is over
+    assert one.rejected == {"missing": 4}
+
+
+def test_reserves_stand_in_for_the_clients_of_a_silent_node() -> None:
+    wanted = recipe(cohort=4, over_selection=1.5)
+    grid = grid_of(wanted)
+    grid.behaviour[55] = silent
+    done = rounds(wanted, GridEngine(grid, QUICK))
+    assert [(r.clients, r.rejected) for r in done] == [(4, {"missing": 2})] * len(done)
+
+
+def test_too_few_valid_updates_end_the_run_with_the_reasons() -> None:
+    wanted = recipe(cohort=6, min_updates=5)
+    grid = grid_of(wanted)
+    grid.behaviour[55] = garbage
+    with pytest.raises(TrainingError, match=r"round 1: 4 of 6 updates were valid, 5 needed \(2 length"):
+        rounds(wanted, GridEngine(grid, QUICK))
 
 
 def test_a_reply_for_another_stage_is_rejected() -> None:

@@ -96,12 +96,12 @@ def ca(federation: Path) -> str:
 def join(federation: Path, *options: str) -> str:
     """What a node says that tries to join, until it gives up."""
     port = next(process.port for process in Federation(federation).running if process.name == "superlink")
-    command = [Federation(federation).command("flower-supernode"), "--superlink", f"127.0.0.1:{port}", *options]
+    command = [Federation(federation).commands.path("flower-supernode"), "--superlink", f"127.0.0.1:{port}", *options]
     command += ["--host", "127.0.0.1", "--port", str(free_port()), "--node-config", "partition-id=0 num-partitions=1"]
     try:
         done = subprocess.run(
             [*command, "--isolation", "process"],
-            env=Federation(federation).environment(),
+            env=Federation(federation).commands.environment(),
             capture_output=True,
             text=True,
             timeout=25,

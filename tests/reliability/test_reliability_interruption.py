@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import re
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from typer.testing import CliRunner
 
 from progfed import checkpoint
 from progfed.chaos import workspace
-from progfed.chaos.cases import outcome, plain
+from progfed.chaos.cases import outcome, plain, population
 from progfed.chaos.interrupts import interruptions
-from progfed.chaos.kills import POINTS, finish, point_kills, random_kills
+from progfed.chaos.kills import POINTS, finish, forked, point_kills, random_kills
 from progfed.chaos.power import File, Folder, power_losses, recording, replay, survive
 from progfed.chaos.storage import full_disks, read_only
-from progfed.cli import main
-from progfed.errors import StorageError
+from progfed.cli import app, main
+from progfed.deploy.processes import start_time
+from progfed.engines.local import LocalEngine
+from progfed.errors import DataError, ProgfedError, StorageError, TrainingError, UsageError
+from progfed.examples import Examples
 from progfed.experiment import describe, run
+from progfed.federate import federate
+from progfed.protocol import Memory, Task, Update
 from progfed.records import RunDirectory, opened
 
 
@@ -50,7 +60,7 @@ def test_a_folder_that_may_not_be_written_is_named_and_left_alone(folder: Path) 
 
 
 def test_ctrl_c_once_twice_and_sigterm_exit_with_130_and_lose_nothing(folder: Path) -> None:
-    assert interruptions(4, folder, main, seed=0) == 4
+    assert interruptions(8, folder, main, seed=0) == 8
 
 
 def test_a_disk_that_is_really_full_is_told_apart_from_one_that_is_locked(tmp_path: Path) -> None:
@@ -125,6 +135,70 @@ def test_a_worker_that_outlives_a_killed_run_does_not_keep_the_folder_locked(tmp
     finally:
         worker.kill()
         worker.join()
+
+
+def training_for_ever(folder: Path) -> LocalEngine:
+    """An engine whose two workers are in the middle of a client, and have left their numbers in the folder."""
+
+    def load(client: int) -> Examples:
+        (folder / str(os.getpid())).touch()
+        time.sleep(600)
+        raise AssertionError("nobody waits for this")
+
+    made = plain().experiment
+    data = replace(population((6,)), load=load)
+    engine = LocalEngine(made.make_model(), data, made.recipe, workers=2)
+    tasks: list[Task] = []
+
+    class Handing:
+        memories: dict[int, Memory] = engine.memories
+
+        def __call__(self, asked: Sequence[Task]) -> list[Update]:
+            tasks.extend(asked)
+            return []
+
+    with pytest.raises(TrainingError, match="no reply"):
+        next(federate(made.make_model(), data.sizes, made.recipe, Handing()))
+    for line, task in zip(engine._lines.values(), tasks, strict=False):
+        line.train([(task, {})])
+    wait_until(lambda: len(list(folder.iterdir())) == 2)
+    return engine
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "it has not come"
+        time.sleep(0.02)
+
+
+def test_workers_in_the_middle_of_a_client_end_with_a_run_that_was_killed(folder: Path) -> None:
+    (folder / "workers").mkdir()
+
+    def die() -> None:
+        training_for_ever(folder / "workers")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert forked(die, notes=folder / "notes") == -signal.SIGKILL
+    wait_until(lambda: not any(start_time(int(path.name)) for path in (folder / "workers").iterdir()))
+
+
+def test_a_program_that_never_closes_its_engine_ends_and_its_workers_with_it(folder: Path) -> None:
+    (folder / "workers").mkdir()
+    kept: list[LocalEngine] = []
+    assert forked(lambda: kept.append(training_for_ever(folder / "workers")), notes=folder / "notes", seconds=60) == 0
+    wait_until(lambda: not any(start_time(int(path.name)) for path in (folder / "workers").iterdir()))
+
+
+@pytest.mark.parametrize(
+    "error", [UsageError, DataError, TrainingError, StorageError], ids=lambda error: error.__name__
+)
+def test_every_exit_code_is_documented_in_one_place_and_in_the_help(error: type[ProgfedError]) -> None:
+    documented = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
+    said = CliRunner().invoke(app, ["--help"]).output
+    for code in (0, 1, error.exit_code, 130):
+        assert f"\n| {code} | " in documented
+        assert re.search(rf"\b{code}\s+[a-z]", said)
 
 
 def test_settings_that_came_later_leave_the_identity_of_older_runs_alone(tmp_path: Path) -> None:

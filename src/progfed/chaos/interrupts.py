@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -67,9 +68,10 @@ def interruptions(count: int, folder: Path, main: Main, *, seed: int = 0) -> int
     file.write_text(EXPERIMENT.format(stuck=str(stuck), lines=str(tried / "rounds.jsonl")))
     expect(forked(lambda: command(main, file, whole), notes=folder / "notes") == 0, "a run failed")
     for number in range(count):
-        name = list(WAYS)[number % len(WAYS)]
-        code, text = _interrupted(lambda: command(main, file, tried), tried, stuck, WAYS[name], draw.randrange(1, 30))
-        where = f"{name} (number {number}, seed {seed})"
+        name, workers = list(WAYS)[number % len(WAYS)], 2 - number // len(WAYS) % 2
+        run = partial(command, main, file, tried, workers=workers)
+        code, text = _interrupted(run, tried, stuck, WAYS[name], draw.randrange(1, 30))
+        where = f"{name}, {workers} workers (number {number}, seed {seed})"
         expect(code == INTERRUPTED, f"{where}: exit code {code}: {text}")
         expect("Traceback" not in text, f"{where}: {text}")
         expect(forked(lambda: command(main, file, tried), notes=folder / "notes") == 0, f"{where}: cannot be continued")
@@ -78,9 +80,9 @@ def interruptions(count: int, folder: Path, main: Main, *, seed: int = 0) -> int
     return count
 
 
-def command(main: Main, file: Path, out: Path) -> None:
+def command(main: Main, file: Path, out: Path, *, workers: int = 1) -> None:
     """`progfed run FILE` in this process, its output in a file next to the run."""
-    sys.argv = ["progfed", "run", str(file), "--run", "dense", "--out", str(out), "--workers", "1"]
+    sys.argv = ["progfed", "run", str(file), "--run", "dense", "--out", str(out), "--workers", str(workers)]
     log = os.open(out.with_name("output"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -94,29 +96,44 @@ def _interrupted(
 ) -> tuple[int, str]:
     """Send the signals to a run that has written so many lines, in the middle of a round; its exit code and output.
 
-    Its clients get stuck then. One signal waits for them, and they are let go. Two do not, and they never are.
+    They go to all its processes at once, as from a terminal or a supervisor. Its clients get stuck then. One signal
+    waits for them, and they are let go. Two do not, and they never are.
     """
     held = stuck.with_name("held")
     held.unlink(missing_ok=True)
     stuck.write_text(str(lines))
-    process = get_context("fork").Process(target=run)
+
+    def leading() -> None:
+        os.setsid()  # so that its processes are a group, and this one is not in it
+        run()
+
+    process = get_context("fork").Process(target=leading)
     process.start()
     _wait(lambda: held.exists() or not process.is_alive())
     assert process.pid is not None
     output = tried.with_name("output")
-    os.kill(process.pid, signals[0])
+    os.killpg(process.pid, signals[0])
     _wait(lambda: b"finishing the round" in output.read_bytes() or not process.is_alive())
     if len(signals) == 1:
         stuck.unlink()
     else:
-        os.kill(process.pid, signals[1])
+        os.killpg(process.pid, signals[1])
     process.join(PATIENCE)
     hung = process.exitcode is None
     if hung:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.join()
     stuck.unlink(missing_ok=True)
+    expect(not _left(process.pid), "a worker process has outlived the run that it belonged to")
     return -1 if hung else int(process.exitcode or 0), output.read_text()
+
+
+def _left(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _wait(ready: Callable[[], Any]) -> None:

@@ -73,7 +73,7 @@ def rows(main: Callable[[], None]) -> tuple[Row, ...]:
         Row("one worker and two: same bits", 1, 4, "models", lambda job: same_bits(job.count)),
         Row("disk full", 3, 20, "runs", _full),
         Row("read-only folder", 1, 2, "runs", _read_only),
-        Row("Ctrl-C once, twice, SIGTERM", 4, 28, "runs", lambda job: _interrupts(job, main)),
+        Row("Ctrl-C once, twice, SIGTERM", 8, 32, "runs", lambda job: _interrupts(job, main)),
         Row("memory and open files", 0, 10_000, "rounds", _endurance),
     )
 

@@ -31,13 +31,16 @@ def squeezing() -> Progressive:
     return replace(made, blocks=(halving(1), halving(4), made.blocks[2]), name="squeezing")
 
 
+FOUR: dict[str, Callable[[], Progressive]] = {**MODELS, "squeezing": squeezing}
+GROWING = progressive(6, stages=3, warmup=1)
+
+
 def same_bits(count: int) -> int:
     """Train `count` models over two growths with one worker and with two; the largest difference must be zero."""
-    models = {**MODELS, "squeezing": squeezing}
-    for name in list(models)[:count]:
-        model = models[name]()
+    for name in list(FOUR)[:count]:
+        model = FOUR[name]()
         data = population(tuple(model.example.shape[1:]))
-        recipe = plain(schedule=progressive(6, stages=3, warmup=1)).experiment.recipe
+        recipe = plain(schedule=GROWING).experiment.recipe
         ends: list[Tensors] = []
         for workers in (1, 2):
             with LocalEngine(model, data, recipe, workers=workers) as engine:

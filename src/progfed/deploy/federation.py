@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from progfed.deploy.commands import Commands, script
 from progfed.deploy.processes import Process, free_port, listening, read, start, stop, write
 from progfed.errors import StorageError, TrainingError, UsageError
 
@@ -46,22 +43,23 @@ class Federation:
     def running(self) -> list[Process]:
         return [process for process in self.processes if process.running]
 
-    def environment(self) -> dict[str, str]:
-        """What every Flower command needs: no telemetry, nothing installed at run time, settings in this folder."""
-        ours = {
-            "FLWR_HOME": str(self.path / "flwr"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0" if self.plain else "0.1",
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-        }
-        return {**os.environ, **ours}
+    @property
+    def answering(self) -> bool:
+        """Whether the SuperLink is there."""
+        return any(process.name == SUPERLINK for process in self.running)
+
+    @property
+    def commands(self) -> Commands:
+        """Flower's commands on this federation."""
+        return Commands(self.path / "flwr", poll=1.0 if self.plain else 0.1)
 
     def up(self, nodes: int, *, port: int = 0, data: Path | None = None) -> int:
-        """Start the SuperLink and `nodes` SuperNodes; returns the port. What was made before is used again."""
+        """Start the SuperLink and `nodes` SuperNodes; returns the port. What was made before is used again.
+
+        Of a federation that is running, what has ended is started again.
+        """
         if self.running:
-            raise UsageError(f"a federation is running in {self.folder}: `progfed deploy down --dir {self.folder}`")
+            return self._mended(nodes, data)
         if nodes < 1:
             raise UsageError(f"a federation needs at least 1 node, not {nodes}")
         if port and listening(port):
@@ -80,6 +78,19 @@ class Federation:
             self.down()
             raise
         return port
+
+    def _mended(self, nodes: int, data: Path | None) -> int:
+        ended = {process.name.removesuffix("-worker") for process in self.processes if not process.running}
+        there = {process.name for process in self._nodes()}
+        if not ended or len(there) != nodes:
+            raise UsageError(
+                f"a federation of {len(there)} nodes is running in {self.folder}: `progfed deploy status` shows it, "
+                "`progfed deploy down` ends it"
+            )
+        for name in sorted(ended, reverse=True):  # the SuperLink first, as nodes need it
+            self.restart(name, data=data)
+        self._wait_for_nodes(data)
+        return self.processes[0].port
 
     def down(self) -> int:
         """End everything; returns how many processes there were."""
@@ -103,29 +114,11 @@ class Federation:
         options += ["--host", "127.0.0.1", "--port", str(runtime)]
         options += ["--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())]
         if self.plain:
-            return [self._start(f"node-{number}", [self.command("flower-supernode"), *options], runtime)]
-        swift = [*_script("supernode"), *options, "--isolation", "process"]
+            return [self._start(f"node-{number}", [self.commands.path("flower-supernode"), *options], runtime)]
+        swift = [*script("supernode"), *options, "--isolation", "process"]
         node = self._start(f"node-{number}", swift, runtime)
         worker = [sys.executable, "-m", "progfed.engines.flower.worker", "--runtime", f"127.0.0.1:{runtime}"]
         return [node, self._start(f"node-{number}-worker", [*worker, "--parent", str(node.pid)], 0)]
-
-    def flower(self, *arguments: str) -> str:
-        """What a Flower command prints; one that fails is an error with what it said."""
-        return self._done(f"flwr {shlex.join(arguments)}", [self.command("flwr"), *arguments])
-
-    def _done(self, what: str, command: list[str], lines: str = "") -> str:
-        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, input=lines)
-        if done.returncode:
-            raise TrainingError(f"`{what}` failed: {(done.stderr or done.stdout).strip()}")
-        return done.stdout
-
-    def listed(self, *arguments: str) -> dict[str, Any]:
-        """What a Flower command lists, as values."""
-        text = self.flower(*arguments, "--format", "json")
-        found: dict[str, Any] = json.loads(text[text.index("{") :])
-        if not found.get("success", True):
-            raise TrainingError(f"`flwr {' '.join(arguments)}` failed: {found.get('error-message', found)}")
-        return found
 
     def _prepare(self, nodes: int) -> None:
         """Certificates, keys and Flower's settings, where they are not there yet."""
@@ -147,7 +140,7 @@ class Federation:
         lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]"]
         lines += [f"{key} = {json.dumps(value)}" for key, value in connection.items()]
         (self.path / "flwr" / "config.toml").write_text("\n".join(lines) + "\n")
-        command = [self.command("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)]
+        command = [self.commands.path("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)]
         command += ["--ssl-ca-certfile", str(certificates / "ca.crt")]
         command += ["--ssl-certfile", str(certificates / "server.pem")]
         command += ["--ssl-keyfile", str(certificates / "server.key")]
@@ -156,7 +149,7 @@ class Federation:
 
     def _start(self, name: str, command: list[str], port: int) -> Process:
         log = self.path / "logs" / f"{name}.log"
-        process = start(name, command, log=log, environment=self.environment(), cwd=self.path)
+        process = start(name, command, log=log, environment=self.commands.environment(), cwd=self.path)
         return replace(process, port=port)
 
     def _register(self, nodes: int) -> None:
@@ -165,8 +158,7 @@ class Federation:
         before = json.loads(known.read_text()) if known.exists() else []
         new = [str(self._key(number)) for number in range(nodes) if str(self._key(number)) not in before]
         if new:
-            lines = [shlex.join(["supernode", "register", f"{key}.pub", CONNECTION]) for key in new]
-            self._done("flwr supernode register", _script("commands"), "\n".join(lines))
+            self.commands.several([["supernode", "register", f"{key}.pub", CONNECTION] for key in new])
         known.write_text(json.dumps([*before, *new]))
 
     def _wait_for_superlink(self, process: Process) -> None:
@@ -192,7 +184,11 @@ class Federation:
             time.sleep(0.1)
 
     def restart(self, name: str, *, data: Path | None = None, patience: float = 0.0) -> None:
-        """Start a node again that has ended, and its worker; with `patience`, until the SuperLink takes it back."""
+        """Start what has ended again: the SuperLink, to which its nodes come back by themselves, or a node and its
+        worker; with `patience`, until the SuperLink takes the node back."""
+        if name == SUPERLINK:
+            self._restart_superlink()
+            return
         number, end = int(name.removeprefix("node-")), time.monotonic() + patience
         while True:
             gone = [process for process in self.processes if process.name in (name, f"{name}-worker")]
@@ -207,6 +203,13 @@ class Federation:
                 time.sleep(0.1)
             if time.monotonic() >= end:
                 return
+
+    def _restart_superlink(self) -> None:
+        before = next(process for process in self.processes if process.name == SUPERLINK)
+        stop([before])  # the server apps that it had started
+        kept = [process for process in self.processes if process != before]
+        write(self.path / PROCESSES, [self._superlink(before.port), *kept])
+        self._wait_for_superlink(self.processes[0])
 
     def _nodes(self) -> list[Process]:
         return [p for p in self.processes if p.name != SUPERLINK and not p.name.endswith("-worker")]
@@ -225,15 +228,3 @@ class Federation:
 
     def _key(self, number: int) -> Path:
         return self.path / "keys" / f"node-{number}"
-
-    def command(self, name: str) -> str:
-        """The path of one of Flower's commands."""
-        path = Path(sys.executable).parent / name
-        if not path.exists():
-            raise UsageError(f"there is no command {name} next to {sys.executable}: install progfed[flower]")
-        return str(path)
-
-
-def _script(name: str) -> list[str]:
-    """A module of the Flower engine as a command: run by its path, it does not load torch, which it does not need."""
-    return [sys.executable, "-P", str(files("progfed.engines") / "flower" / f"{name}.py")]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ import torch
 
 from progfed.blocks import Progressive
 from progfed.client import Learner
-from progfed.engines.worker import AHEAD, SMALL, Line, from_arrays, largest_update, work
+from progfed.engines.worker import AHEAD, SMALL, Line, from_arrays, hang_up, largest_update, work
 from progfed.errors import UsageError
 from progfed.evaluate import Examiner, Metric, accuracy, percent
 from progfed.examples import Examples, FederatedData
@@ -50,8 +51,8 @@ class LocalEngine:
     """Trains the clients of a round on this machine. Use it as a context manager, or call `close`.
 
     `workers` processes are forked once and live as long as the engine; with one worker there is no process at all.
-    With `test`, models are evaluated where clients are trained: `evaluate`. On `device="cuda"` there is one replica,
-    and one worker, for every CUDA device, whatever `workers` says.
+    With `test`, models are evaluated where clients are trained: `evaluate`. On `device="cuda"` there is one replica
+    on each of the first `workers` CUDA devices, with a worker of its own where there are several.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class LocalEngine:
         self._lines: dict[Connection, Line] = {}
         if len(devices) > 1:
             self._start(largest_update(model, recipe))
+            # an engine that nobody closes: Python would wait for its workers at exit, and they for it
+            Finalize(self, hang_up, args=(self._lines,), exitpriority=1)
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Update]:
         if not self._lines:
@@ -158,11 +161,7 @@ class LocalEngine:
 
     def close(self) -> None:
         """End the workers."""
-        for pipe in self._lines:
-            pipe.close()  # all of them first, so that the workers end at the same time
-        for line in self._lines.values():
-            line.end()
-        self._lines = {}
+        hang_up(self._lines)
 
     def __enter__(self) -> LocalEngine:
         return self
@@ -174,12 +173,12 @@ class LocalEngine:
 
 
 def _devices(device: str, workers: int) -> list[str]:
-    """Where the replicas live: as many on the processor as there are workers, one on each CUDA device."""
+    """Where the replicas live: one for every worker, and at most one on each CUDA device."""
     if device == "cpu":
         return ["cpu"] * max(1, workers)
     if device != "cuda":
         raise UsageError(f"a device is 'cpu' or 'cuda', not {device!r}")
-    number = torch.cuda.device_count()
+    number = min(torch.cuda.device_count(), max(1, workers))
     if not number:
         raise UsageError("no CUDA device is to be seen here: leave out --device, or check the driver with nvidia-smi")
     if number > 1 and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

@@ -7,7 +7,11 @@ than two shares in hand, and a share of large updates is one task, so two places
 from __future__ import annotations
 
 import mmap
+import multiprocessing
+import os
 import signal
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -83,16 +87,25 @@ class Line:
                 f"a worker process has ended ({error}): start again to continue from the checkpoint"
             ) from error
 
-    def end(self) -> None:
-        """Hang up, and see the worker off."""
-        self.pipe.close()
-        self.process.join(timeout=5)
+    def end(self, patience: float) -> None:
+        """See off a worker that was hung up on: one that is idle ends by itself, one that trains need not go on."""
+        self.process.join(timeout=patience)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
         self.process.close()
         if self.slab is not None:
             self.slab.close()
+
+
+def hang_up(lines: dict[Connection, Line]) -> None:
+    """End all workers, within about a second."""
+    for pipe in lines:
+        pipe.close()  # all of them first, so that the workers end at the same time
+    end = time.monotonic() + 1.0
+    for line in lines.values():
+        line.end(max(end - time.monotonic(), 0.0))
+    lines.clear()
 
 
 def work(
@@ -105,8 +118,9 @@ def work(
     """The worker's end: answers until the engine hangs up."""
     for other in others:
         other.close()  # copies of the other workers' pipes, or a closed engine would not be noticed
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the engine's to handle: it finishes the round
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes at once: the engine finishes the round
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_engine, daemon=True).start()
     torch.set_num_threads(1)
     down, place = b"", 0
     while True:
@@ -121,6 +135,14 @@ def work(
             pipe.send(reply)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
+
+
+def _end_with_engine() -> None:
+    """End this process when the engine's was killed: in the middle of training nobody would notice the pipe."""
+    engine = multiprocessing.parent_process()
+    while engine is not None and engine.pid == os.getppid():
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _train(learner: Learner, share: list[tuple[Task, Arrays]], down: bytes) -> Any:

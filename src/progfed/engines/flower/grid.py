@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import httpx
@@ -57,9 +57,13 @@ class Patience:
         if min(self.deadline, self.start, self.answer, self.poll) <= 0:
             raise UsageError(f"times must be positive: {self}")
 
+    def within(self, deadline: float) -> Patience:
+        """As patient, but not beyond the deadline of a recipe."""
+        return replace(self, deadline=min(self.deadline, deadline))
+
 
 class GridEngine:
-    """Trains the clients of a round on the nodes of a Flower federation.
+    """Trains the clients of a round on the nodes of a Flower federation, for one run.
 
     Clients keep their own memories, so `memories` stays empty.
     """
@@ -70,22 +74,30 @@ class GridEngine:
         self._node: dict[int, int] = {}  # client -> node
         self._sizes: dict[int, int] = {}
         self._ask_again: dict[int, float] = {}  # node -> when to ask it again which clients it holds
+        self._round, self._end = 0, 0.0
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Update]:
+        for task in tasks[:1]:
+            self._begin(task.round)
         self._look_for(task.client for task in tasks)
         here = [task for task in tasks if task.client in self._node]
         # a task must not outlive its round by much: a node that comes back should not find the work of the past
-        ttl = self._patience.deadline + GRACE
-        messages = [Message(pack_task(task), self._node[task.client], TRAIN, ttl=ttl) for task in here]
+        left = max(self._end - time.monotonic(), 0.0)
+        messages = [Message(pack_task(task), self._node[task.client], TRAIN, ttl=left + GRACE) for task in here]
         sent = self._push(messages, [task.client for task in here])
-        for key, reply in self._replies(sent, self._patience.deadline):
+        for key, reply in self._replies(sent, left):
             yield from self._opened(sent[key], reply)
+
+    def _begin(self, number: int) -> None:
+        """Start the clock of a round; who asks for a whole model, and is sent it, has no more time than the others."""
+        if number != self._round:
+            self._round, self._end = number, time.monotonic() + self._patience.deadline
 
     def sizes(self, clients: int, *, all_needed: bool = False) -> dict[int, int]:
         """The examples of the clients that nodes hold, asked until all `clients` are there or `start` has passed."""
         end = time.monotonic() + self._patience.start
         while True:
-            self._ask_nodes()
+            self._ask_nodes(self._patience.answer)
             missing = [client for client in range(clients) if client not in self._sizes]
             if not missing or time.monotonic() > end:
                 break
@@ -106,15 +118,16 @@ class GridEngine:
         self._node = {client: node for client, node in self._node.items() if node in online}
         self._ask_again = {node: when for node, when in self._ask_again.items() if node in online}
         if any(client not in self._node for client in clients):
-            self._ask_nodes()
+            # a node that says nothing must not take the time of those that would train
+            self._ask_nodes(min(self._patience.answer, self._patience.deadline / 4))
 
-    def _ask_nodes(self) -> None:
+    def _ask_nodes(self, seconds: float) -> None:
         """Ask which clients they hold: nodes that are new, that failed a second ago, or were silent for long."""
         now = time.monotonic()
         nodes = [node for node in self._grid.get_node_ids() if self._ask_again.get(node, now) <= now]
-        self._ask_again |= dict.fromkeys(nodes, now + SILENT * self._patience.answer)
-        sent = self._push([Message(RecordDict(), node, ASK, ttl=self._patience.answer) for node in nodes], nodes)
-        for key, reply in self._replies(sent, self._patience.answer):
+        self._ask_again |= dict.fromkeys(nodes, now + SILENT * seconds)
+        sent = self._push([Message(RecordDict(), node, ASK, ttl=seconds + GRACE) for node in nodes], nodes)
+        for key, reply in self._replies(sent, seconds):
             self._hear(sent[key], reply)
 
     def _hear(self, node: int, reply: Message | None) -> None:

@@ -5,7 +5,6 @@ The model, the data and the recipe are made once in a process and kept for later
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from progfed.blocks import Progressive
+from progfed.checkpoint import replace_file
 from progfed.client import Learner
 from progfed.engines.flower.wire import (
     opaque,
@@ -121,22 +121,17 @@ class Folder:
     def write(self, client: int, versions: Versions) -> None:
         try:
             self._path.mkdir(parents=True, exist_ok=True)
+            known = self.read(client)
             for number, data in versions.items():
-                self._replace(self._name(client, number), data)
-            for number in self.read(client).keys() - versions.keys():
+                if known.get(number) != data:
+                    replace_file(self._name(client, number), data)
+            for number in known.keys() - versions.keys():
                 self._name(client, number).unlink()
         except OSError as error:
             raise DataError(f"the memory of client {client} cannot be kept in {self._path}: {error}") from error
 
     def _name(self, client: int, number: int) -> Path:
         return self._path / f"client-{client}.round-{number}.memory"
-
-    def _replace(self, path: Path, data: bytes) -> None:
-        if path.exists() and path.read_bytes() == data:
-            return
-        aside = path.with_suffix(f".{os.getpid()}")
-        aside.write_bytes(data)
-        os.replace(aside, path)
 
 
 def trained(task: Task, learner: Learner, place: State | Folder) -> Update:

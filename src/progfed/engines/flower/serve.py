@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,8 +18,11 @@ Main = Callable[[GridEngine, Mapping[str, Any]], None]
 """Trains on an engine, given the settings of the run (`[tool.flwr.app.config]`, and `flwr run --run-config`)."""
 
 
-def server_app(main: Main) -> ServerApp:
-    """A server app that calls `main`. Settings `deadline` and `start` (seconds) say how patient the engine is."""
+def server_app(main: Main, *, deadline: float = math.inf) -> ServerApp:
+    """A server app that calls `main`. Settings `deadline` and `start` (seconds) say how patient the engine is.
+
+    A recipe's own `deadline` can shorten a round, and cannot lengthen it.
+    """
     app = ServerApp()
 
     @app.main()
@@ -27,7 +31,7 @@ def server_app(main: Main) -> ServerApp:
         hasten_content()
         settings = context.run_config
         chosen = {name: float(str(settings[name])) for name in ("deadline", "start") if name in settings}
-        main(GridEngine(grid, Patience(**chosen)), settings)
+        main(GridEngine(grid, Patience(**chosen).within(deadline)), settings)
 
     return app
 
