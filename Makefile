@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs bench chaos clean
+.PHONY: demo test lint docs bench results chaos clean
 
 demo: $(VENV)/.installed
 	$(BIN)/progfed demo
@@ -24,6 +24,13 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/codec_costs.py
 	$(BIN)/python benchmarks/data.py
+
+# hours of training on real data; runs that are complete are not run again, others go on where they stopped
+DATA ?= data
+results: $(VENV)/.installed-dev
+	for seed in 0 1; do for name in writers cifar10 hippocampus; do \
+	  $(BIN)/progfed run $$name --seed $$seed --data $(DATA) --out runs/$$name || exit; done; done
+	$(BIN)/progfed report runs/writers runs/cifar10 runs/hippocampus --out runs/results
 
 # about three quarters of an hour of trials that try to break a run; see docs/reliability.md
 chaos: $(VENV)/.installed-dev
