@@ -101,8 +101,8 @@ MUTATIONS = (
     Mutation(
         "workers that leave signals to the engine",
         "engines/worker.py",
-        "for number in (signal.SIGINT, signal.SIGTERM):",
-        "for number in (signal.SIGINT,):",
+        "signal.signal(number, signal.SIG_IGN)",
+        "signal.signal(number, signal.SIG_DFL)",
         (INTERRUPTION, "ctrl_c"),
     ),
     Mutation(
