@@ -211,8 +211,8 @@ def test_a_round_waits_for_the_shorter_of_the_engines_patience_and_the_recipes_d
     wanted = recipe(cohort=6, deadline=deadline, schedule=end_to_end(1, stages=2))
     grid = grid_of(wanted)
     grid.behaviour[55] = silent
-    done = rounds(wanted, GridEngine(grid, QUICK.within(wanted.deadline)))
-    assert [r.rejected for r in done] == [{"missing": 2}]
+    engine = GridEngine(grid, QUICK.within(wanted.deadline))
+    assert [r.rejected for r in rounds(wanted, engine)] == [{"missing": 2}]
     tasks = [message for message in grid.pushed if message.metadata.message_type.startswith("train")]
     assert {message.metadata.ttl <= min(deadline, QUICK.deadline) + GRACE for message in tasks} == {True}
 

@@ -77,10 +77,10 @@ class GridEngine:
         self._round, self._end = 0, 0.0
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Update]:
-        for task in tasks[:1]:
-            self._begin(task.round)
         self._look_for(task.client for task in tasks)
         here = [task for task in tasks if task.client in self._node]
+        for task in here[:1]:
+            self._begin(task.round)
         # a task must not outlive its round by much: a node that comes back should not find the work of the past
         left = max(self._end - time.monotonic(), 0.0)
         messages = [Message(pack_task(task), self._node[task.client], TRAIN, ttl=left + GRACE) for task in here]
