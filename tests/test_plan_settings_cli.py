@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from progfed import experiments
 from progfed.cli import app, main
+from progfed.cli.options import chosen
 from progfed.codec import Float, codec
 from progfed.errors import UsageError
 from progfed.experiment import run
@@ -131,6 +132,13 @@ def test_scaling_keeps_proportions() -> None:
         (3, 100, False),
     ]
     assert experiment.recipe.seed == 5
+
+
+def test_a_run_that_is_longer_or_shorter_than_its_baseline_stays_so() -> None:
+    named = {run.run: length(run.recipe.schedule) for run in chosen("stages", [], 300, None, None, None)}
+    assert (named["end-to-end"], named["s8"], named["s8-4000"]) == (300, 300, 400)
+    (alone,) = chosen("cifar10", ["equal-bytes"], 64, None, None, None)
+    assert length(alone.recipe.schedule) == 46
 
 
 # --- commands -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +19,7 @@ from progfed.report.collect import collect
 from progfed.report.curves import AXES, Study, studies
 from progfed.report.numbers import amount, duration, ticks
 from progfed.report.plots import plot
-from progfed.report.svg import COLOURS, INK, figure
+from progfed.report.svg import COLOURS, INK, figure, styles
 
 from .report_runs import hostile, lines, stopped, tiny
 
@@ -80,6 +81,14 @@ def test_a_name_with_markup_is_only_text_in_a_figure(tmp_path: Path) -> None:
     tree = ElementTree.fromstring(figure(one(tmp_path), AXES[0]))
     assert not list(tree.iter(f"{SVG}script"))
     assert name in ["".join(text.itertext()) for text in tree.iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("baselines", [1, 5])
+def test_ten_runs_are_told_apart_whatever_they_are_compared_with(tmp_path: Path, baselines: int) -> None:
+    for number in range(10):
+        run, baseline = f"run{number}", f"run{number % baselines}" if number >= baselines else ""
+        stopped(replace(tiny(), run=run, baseline=baseline), tmp_path / run, 1)
+    assert len(set(styles(one(tmp_path)))) == 10
 
 
 def luminance(colour: str) -> float:

@@ -10,11 +10,15 @@ import typer
 
 from progfed import experiments
 from progfed.experiment import Experiment
+from progfed.schedule import length
 from progfed.settings import override, scaled
 
 Name = Annotated[str, typer.Argument(help="An experiment (see `progfed list`), or a Python file of your own.")]
 Runs = Annotated[list[str] | None, typer.Option("--run", help="Only this run; may be repeated. Default: all runs.")]
-Rounds = Annotated[int | None, typer.Option(help="Scale to this many rounds; stages and warm-up in proportion.")]
+Rounds = Annotated[
+    int | None,
+    typer.Option(help="Scale to this many rounds of the baseline; stages, warm-up and longer runs in proportion."),
+]
 Warmup = Annotated[int | None, typer.Option(help="Warm-up rounds after each growth, instead of the experiment's.")]
 Seed = Annotated[int | None, typer.Option(help="The seed of everything random in the run.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: key=value; may be repeated.")]
@@ -30,11 +34,18 @@ WORKERS = os.cpu_count() or 1
 def chosen(
     name: str, runs: list[str], rounds: int | None, warmup: int | None, seed: int | None, settings: list[str] | None
 ) -> list[Experiment]:
-    """The runs that a command line asks for, with its changes applied."""
+    """The runs that a command line asks for, with its changes applied.
+
+    `rounds` is T of the baseline: a run that is longer or shorter than its baseline keeps that proportion.
+    """
     found = []
+    lengths = {experiment.run: length(experiment.recipe.schedule) for experiment in experiments.load(name)}
     for experiment in experiments.select(name, runs):
+        own = lengths[experiment.run]
+        whole = lengths.get(experiment.baseline, own)
+        wanted = None if rounds is None else max(1, round(rounds * own / whole))
         # warm-up is part of the progressive runs only: a baseline never grows
-        experiment = scaled(experiment, rounds=rounds, warmup=warmup, seed=seed)
+        experiment = scaled(experiment, rounds=wanted, warmup=warmup, seed=seed)
         for setting in settings or []:
             experiment = override(experiment, setting)
         found.append(experiment)

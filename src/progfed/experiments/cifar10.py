@@ -18,6 +18,7 @@ _SMALL = replace(_BASE, recipe=replace(_BASE.recipe, up=codec("LQ-8+SP-25"), dow
 
 _RATES = PerStage((Constant(0.1), Constant(0.1), Constant(0.03), Restart(Cosine(0.03))))
 _RESTARTED = replace(_BASE, recipe=replace(_BASE.recipe, rate=_RATES))
+_SMALL_RESTARTED = replace(_SMALL, recipe=replace(_SMALL.recipe, rate=_RATES))
 
 END_TO_END = end_to_end(ROUNDS, stages=STAGES)
 PROGRESSIVE = progressive(ROUNDS, stages=STAGES)
@@ -25,11 +26,14 @@ PROGRESSIVE = progressive(ROUNDS, stages=STAGES)
 RUNS = (
     scheduled(_BASE, "end-to-end", END_TO_END),
     scheduled(_BASE, "progressive", PROGRESSIVE, baseline="end-to-end"),
+    # what end-to-end training gives for the bytes of `progressive`, with a cosine that ends there
+    scheduled(_BASE, "equal-bytes", end_to_end(23, stages=STAGES), baseline="end-to-end"),
     # two remedies for what a short first half costs: rates of the stages' own, and rounds for the new block alone
     scheduled(_RESTARTED, "restart", PROGRESSIVE, baseline="end-to-end"),
     scheduled(_BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25-end-to-end", END_TO_END, baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25", PROGRESSIVE, baseline="end-to-end"),
+    scheduled(_SMALL_RESTARTED, "lq-8+sp-25-restart", PROGRESSIVE, baseline="end-to-end"),
     *(
         scheduled(_BASE, name, strategy(ROUNDS, stages=STAGES), baseline="end-to-end")
         for name, strategy in {"layerwise": layerwise, "partial": partial, "mixed": mixed, "random": random}.items()

@@ -34,6 +34,8 @@ _PUBLISHED = replace(_BASE, data=mnist_by_writer, recipe=replace(_BASE.recipe, r
 RUNS = (
     scheduled(_BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
     scheduled(_BASE, "progressive", progressive(ROUNDS, stages=STAGES), baseline="end-to-end"),
+    # what end-to-end training gives for the bytes of `progressive`, with a cosine that ends there
+    scheduled(_BASE, "equal-bytes", end_to_end(40, stages=STAGES), baseline="end-to-end"),
     scheduled(_PUBLISHED, "as-published-end-to-end", end_to_end(ROUNDS, stages=STAGES)),
     scheduled(
         _PUBLISHED,

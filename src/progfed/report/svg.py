@@ -39,19 +39,24 @@ class Style:
 
 
 def styles(study: Study) -> tuple[Style, ...]:
-    """A colour per run; where the colours would not suffice a run shares its baseline's, which is dashed."""
+    """A colour per run. Where the colours would not suffice a run shares its baseline's, which is dashed; where that
+    would not tell runs apart, because many have the same baseline, the colours come round again, dashed.
+    """
     shown = study.series
     if len(shown) <= len(COLOURS):
         return tuple(Style(COLOURS[index], False) for index in range(len(shown)))
     baselines = {series.first.baseline for series in shown}
     families = list(dict.fromkeys(series.first.baseline or series.first.name for series in shown))
-    return tuple(
+    paired = tuple(
         Style(
             COLOURS[families.index(series.first.baseline or series.first.name) % len(COLOURS)],
             series.first.name in baselines,
         )
         for series in shown
     )
+    if len(set(paired)) == len(shown):
+        return paired
+    return tuple(Style(COLOURS[index % len(COLOURS)], index >= len(COLOURS)) for index in range(len(shown)))
 
 
 def figure(study: Study, axis: Axis) -> str:

@@ -1,0 +1,130 @@
+"""Writes what the runs of `make results` gave into docs/results.md: tables between marks, curves, and CSV beside them.
+
+Usage: python scripts/results.py RUNS_FOLDER
+
+Tables are made from the CSV files in docs/results, which are made from the records of the runs; a test makes them
+again, so a number in a table that no record has is found.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from progfed.report import make_report
+from progfed.report.curves import AXES, Study
+from progfed.report.numbers import MISSING, amount, duration, percent, spread
+from progfed.report.present import csv_bytes, flat, share_name
+from progfed.report.svg import figure
+from progfed.report.tables import SHARES, reaches, rows
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
+FOLDER = PAGE.parent / "results"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Some runs of an experiment that stand in one table, and the cost that their curves are drawn against."""
+
+    experiment: str
+    runs: tuple[str, ...]
+    axis: str = "bytes"
+
+
+SECTIONS = {
+    "cifar10": Section("cifar10", ("end-to-end", "progressive", "restart", "warm-up", "equal-bytes")),
+    "cifar10-codecs": Section("cifar10", ("end-to-end", "lq-8+sp-25-end-to-end", "lq-8+sp-25", "lq-8+sp-25-restart")),
+    "cifar10-strategies": Section(
+        "cifar10", ("end-to-end", "progressive", "layerwise", "partial", "mixed", "random"), axis="flops"
+    ),
+    "writers": Section(
+        "writers", ("end-to-end", "progressive", "equal-bytes", "as-published-end-to-end", "as-published")
+    ),
+    "hippocampus": Section("hippocampus", ("end-to-end", "symmetric", "asymmetric", "equal-bytes")),
+}
+
+
+def study_of(section: Section, runs: Path) -> Study:
+    """The section's runs, in the section's order, each with all its seeds."""
+    folders = [folder for run in section.runs for folder in sorted((runs / section.experiment).glob(f"{run}-seed*"))]
+    (study,) = make_report(folders).studies
+    order = {run: place for place, run in enumerate(section.runs)}
+    series = sorted(study.series, key=lambda one: order[one.first.name])
+    return Study(study.experiment, tuple(series), study.notes)
+
+
+def result_lines(path: Path) -> Iterator[str]:
+    """The results in a CSV file as a Markdown table."""
+    records = list(csv.DictReader(path.open()))
+    metric = "Dice" if "hippocampus" in path.name else "accuracy"
+    yield f"| run | {metric}, % | seeds | bytes down, up | bytes | FLOPs | T | time |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for record in records:
+        deviation = float(record["metric_std"]) if record["metric_std"] else None
+        cells = (
+            f"`{record['run']}`",
+            spread(float(record["metric_mean"]), deviation),
+            record["seeds"].replace(" ", ", "),
+            f"{amount(float(record['down_bytes']), 'B')}, {amount(float(record['up_bytes']), 'B')}",
+            _share(record["relative_bytes"]),
+            _share(record["relative_flops"]),
+            record["rounds"],
+            duration(float(record["seconds"])),
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def reach_lines(path: Path) -> Iterator[str]:
+    """The bytes to reach shares of the baseline's best, from a CSV file, as a Markdown table."""
+    records = list(csv.DictReader(path.open()))
+    yield f"| bytes, relative to the baseline, to reach | {' | '.join(map(share_name, SHARES))} |"
+    yield f"|---{'|---' * len(SHARES)}|"
+    for run in dict.fromkeys(record["run"] for record in records):
+        own = {float(record["share"]): record["bytes_relative"] for record in records if record["run"] == run}
+        yield f"| `{run}` | {' | '.join(_share(own[share]) for share in SHARES)} |"
+
+
+def _share(text: str) -> str:
+    return percent(float(text), 1) if text else MISSING
+
+
+def tables() -> dict[str, str]:
+    """Every table that the CSV files make, by the name of its mark."""
+    made: dict[str, str] = {}
+    for path in sorted(FOLDER.glob("*.csv")):
+        lines = reach_lines(path) if path.stem.endswith("-reach") else result_lines(path)
+        made[path.stem] = "\n".join(lines)
+    return made
+
+
+def filled(text: str) -> str:
+    """The page with each table in its place: between `<!-- table NAME -->` and `<!-- end -->`."""
+    for name, table in tables().items():
+        text, found = re.subn(
+            rf"(<!-- table {re.escape(name)} -->\n).*?(<!-- end -->)",
+            lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}",
+            text,
+            flags=re.DOTALL,
+        )
+        if not found and not name.endswith("-reach"):
+            print(f"docs/results.md has no place for the table {name}", file=sys.stderr)
+    return text
+
+
+def main(runs: Path) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, section in SECTIONS.items():
+        study = study_of(section, runs)
+        axis = next(axis for axis in AXES if axis.name == section.axis)
+        (FOLDER / f"{name}.svg").write_text(figure(study, axis))
+        (FOLDER / f"{name}.csv").write_bytes(csv_bytes([flat(row) for row in rows(study)]))
+        (FOLDER / f"{name}-reach.csv").write_bytes(csv_bytes([flat(reach) for reach in reaches(study)]))
+    PAGE.write_text(filled(PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
