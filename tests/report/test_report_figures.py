@@ -142,7 +142,7 @@ def test_without_matplotlib_a_pdf_is_refused_by_naming_the_extra(
         write_report([trained], tmp_path / "out", formats=["svg", "pdf"])
     assert not (tmp_path / "out").exists()
     names = {path.name for path in write_report([trained], tmp_path / "out")}
-    drawn = {f"tiny-{axis}.svg" for axis in ("bytes", "round", "flops")}
+    drawn = {f"tiny-{axis}.svg" for axis in ("bytes", "round", "flops", "reach")}
     assert {"report.html", "results.csv", "reach.csv", "stages.csv", *drawn} == names
 
 

@@ -10,13 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from progfed.report import make_report, paper
 from progfed.report.collect import Found, Point, Run, collect
 from progfed.report.curves import Study, mean_of, studies
 from progfed.report.notes import notes
+from progfed.report.panels import Line, Panel, drawn
 from progfed.report.per_stage import stage_costs
-from progfed.report.present import csv_bytes, flat, reach_table, result_table, stage_table
+from progfed.report.plots import plot_panels
+from progfed.report.present import csv_bytes, flat, reach_chart, reach_table, result_table, stage_table
+from progfed.report.svg import Style
 from progfed.report.tables import reaches, rows
 
 from .report_runs import lines, stopped, summary, tiny
@@ -109,6 +114,49 @@ def test_a_share_that_is_never_reached_has_no_cost() -> None:
     table = reach_table(study, reaches(study))
     assert table is not None
     assert table.rows[0] == ("x", "bytes", "10.0 %", "10.0 %", *["–"] * 8)
+
+
+def test_the_figure_of_cost_reduction_has_the_inverse_of_the_relative_costs() -> None:
+    slow = made("x-end-to-end", [20, 60, 80], [100, 200, 300])
+    fast = made("x", [50, 60, 70], [10, 40, 150], baseline="x-end-to-end")
+    study = study_of(slow, fast)
+    chart = reach_chart(study, reaches(study))
+    assert chart is not None
+    assert chart.names[:2] == ("50 %", "60 %")
+    (line,) = chart.panels[0].lines
+    # 50 and 60 % by 10 instead of 200 bytes, 70 % (56) by 40, 80 % (64) by 150 instead of 300; 90 % is never reached
+    assert [place for place, _ in line.points] == [0, 1, 2, 3]
+    assert [times for _, times in line.points] == pytest.approx([20, 20, 5, 2])
+    svg = drawn(chart)
+    assert svg.count("<circle") == 8
+    assert "x, 80 %: 2<" in svg
+    assert plot_panels(chart, "pdf").startswith(b"%PDF-")
+    assert plot_panels(chart, "png") == plot_panels(chart, "png")
+
+
+def test_compressed_runs_are_all_measured_by_the_end_to_end_run_in_floats() -> None:
+    named = {"experiment": "compression"}
+    study = study_of(
+        made("float-end-to-end", [40, 80], [100, 200], **named),
+        made("lq-8-end-to-end", [40, 70], [25, 50], **named),
+        made("lq-8", [40, 80], [10, 20], baseline="lq-8-end-to-end", **named),
+    )
+    found = {(reach.run, reach.share): reach for reach in reaches(study)}
+    assert {reach.baseline for reach in found.values()} == {"float-end-to-end"}
+    assert found["lq-8", 1.0].bytes_relative == 20 / 200
+    assert found["lq-8-end-to-end", 0.5].bytes_relative == 25 / 100
+    assert found["lq-8-end-to-end", 1.0].bytes is None
+
+
+@given(st.lists(st.floats(1e-6, 1e9), min_size=1, max_size=5), st.booleans())
+def test_marks_and_values_of_a_panel_are_inside_its_range(values: list[float], log: bool) -> None:
+    line = Line("x", Style("#000000", False), tuple((place, value) for place, value in enumerate(values)))
+    panel = Panel("some", (line,), (1.0, 1.25), log)
+    low, high = panel.range
+    assert all(low <= value <= high for value in values)
+    air = 1e-6 * (high - low)
+    assert all(low - air <= mark <= high + air for mark in panel.marks)
+    assert len(panel.marks) >= 1
 
 
 def test_the_baseline_at_the_same_bytes_is_its_last_point_within_them() -> None:

@@ -1,30 +1,37 @@
-"""What a report shows beside curves and tables: the measurements of `progfed analyse`, as figures and pictures."""
+"""What a report shows beside curves and tables: costs to reach a metric, and what `progfed analyse` has measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from progfed.report.alignment import alignment_figure
+from progfed.report.alignment import alignment_chart
 from progfed.report.curves import Study
 from progfed.report.measured import measured
 from progfed.report.notes import notes
 from progfed.report.page import Picture
+from progfed.report.panels import Chart, drawn
 from progfed.report.pictures import MISSING, Grid, available, budget_grid, draw, final_grid
+from progfed.report.plots import plot_panels
+from progfed.report.present import reach_chart
+from progfed.report.tables import reaches
 
 
 @dataclass(frozen=True)
 class Extra:
-    """A figure of measurements: its name in files, as the page shows it, and the grid that it was drawn from."""
+    """A further figure: its name in files, as the page shows it, and the chart or grid that it was drawn from."""
 
     name: str
     picture: Picture
     grid: Grid | None = None
+    chart: Chart | None = None
 
     def files(self, formats: Sequence[str]) -> dict[str, bytes]:
-        """Pictures as PNG and in the formats that were asked for; a figure as SVG."""
-        if self.grid is None:
-            return {f"{self.name}.svg": self.picture.svg.encode()}
+        """Pictures as PNG, charts as SVG, and both in the formats that were asked for."""
+        if self.chart is not None:
+            files = {f"{self.name}.{kind}": plot_panels(self.chart, kind) for kind in formats if kind != "svg"}
+            return {f"{self.name}.svg": self.picture.svg.encode(), **files}
+        assert self.grid is not None
         others = [kind for kind in dict.fromkeys(formats) if kind != "png"]
         return {f"{self.name}.png": self.picture.png} | {
             f"{self.name}.{kind}": draw(self.grid, kind) for kind in others
@@ -32,11 +39,13 @@ class Extra:
 
 
 def extras(study: Study) -> tuple[Extra, ...]:
-    """The figures of what was measured of an experiment."""
+    """The cost to reach shares of the baseline's best, and what was measured of an experiment."""
     found = measured(study)
     made: list[Extra] = []
+    if reach := reach_chart(study, reaches(study)):
+        made.append(_charted("reach", reach))
     if found.curves:
-        made.append(Extra("discrepancy", Picture(svg=alignment_figure(study, found.curves))))
+        made.append(_charted("discrepancy", alignment_chart(study, found.curves)))
     if found.segmented and available():
         grid = final_grid(study, found.segmented)
         made.append(Extra("slices", Picture("Test slices, segmented by the final models", png=draw(grid, "png")), grid))
@@ -44,6 +53,10 @@ def extras(study: Study) -> tuple[Extra, ...]:
             title = "The same within budgets of bytes, in shares of the baseline's"
             made.append(Extra("budgets", Picture(title, png=draw(budget, "png")), budget))
     return tuple(made)
+
+
+def _charted(name: str, chart: Chart) -> Extra:
+    return Extra(name, Picture(svg=drawn(chart)), chart=chart)
 
 
 def all_notes(study: Study) -> tuple[str, ...]:

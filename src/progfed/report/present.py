@@ -11,7 +11,9 @@ from typing import Any
 from progfed.report import paper
 from progfed.report.curves import Mean, Study
 from progfed.report.numbers import MISSING, amount, duration, percent, spread
+from progfed.report.panels import Chart, Line, Panel
 from progfed.report.per_stage import StageCost
+from progfed.report.svg import styles
 from progfed.report.tables import SHARES, Reach, Relative, Row
 
 
@@ -79,6 +81,33 @@ def reach_table(study: Study, found: tuple[Reach, ...]) -> Table | None:
     headings = ("run", "cost", *(share_name(share) for share in SHARES))
     title = f"{study.experiment}: cost to reach a share of the baseline's best {study.metric}, relative to the baseline"
     return Table(title, headings, tuple(cells))
+
+
+def reach_chart(study: Study, found: tuple[Reach, ...]) -> Chart | None:
+    """How many times fewer bytes and FLOPs than the baseline a run needs for each share of the baseline's best.
+
+    The paper's figures on cost reduction; where a run never gets that far its line ends.
+    """
+    if not found:
+        return None
+    style = dict(zip((series.label for series in study.series), styles(study), strict=True))
+
+    def line(run: str, cost: str) -> Line:
+        own = {reach.share: getattr(reach, f"{cost}_relative") for reach in found if reach.run == run}
+        points = [(place, 1 / own[share]) for place, share in enumerate(SHARES) if own[share]]
+        return Line(run, style[run], tuple(points))
+
+    panels = tuple(
+        Panel(
+            f"times fewer {title}",
+            tuple(line(run, cost) for run in dict.fromkeys(r.run for r in found)),
+            (1, 1.25),
+            True,
+        )
+        for cost, title in (("bytes", "bytes"), ("flops", "FLOPs"))
+    )
+    title = f"{study.title}: cost to reach a share of the baseline's best {study.metric}"
+    return Chart(title, f"share of the baseline's best {study.metric}", panels, tuple(map(share_name, SHARES)))
 
 
 def stage_table(study: Study, found: tuple[StageCost, ...]) -> Table | None:

@@ -104,7 +104,7 @@ def _legend(drawn: Sequence[tuple[Series, Style]]) -> tuple[list[str], int]:
         if x > LEFT and x + width > WIDTH - 10:
             x, y = LEFT, y + 20
         parts.append(
-            f'<path d="M{x} {y - 4}h18" stroke="{style.colour}" stroke-width="3" stroke-linecap="round"{_dash(style)}/>'
+            f'<path d="M{x} {y - 4}h18" stroke="{style.colour}" stroke-width="3" stroke-linecap="round"{dash(style)}/>'
             f'<text x="{x + 25}" y="{y}">{escape(series.label)}</text>'
         )
         x += round(width + 10)
@@ -169,7 +169,7 @@ def _curve(series: Series, style: Style, x: Scale, y: Scale, axis: Axis) -> list
         parts.append(f'<path d="M{"L".join(upper + lower)}Z" fill="{style.colour}" fill-opacity=".16"/>')
     parts.append(
         f'<path d="M{"L".join(place(point) for point in series.points)}" fill="none" stroke="{style.colour}" '
-        f'stroke-width="2.25" stroke-linejoin="round" stroke-linecap="round"{_dash(style)}/>'
+        f'stroke-width="2.25" stroke-linejoin="round" stroke-linecap="round"{dash(style)}/>'
     )
     for point in series.points:
         if point.warmup:
@@ -212,5 +212,6 @@ def _cost(value: float, axis: Axis) -> str:
     return amount(value, axis.unit) if axis.name in ("bytes", "flops") else f"{value:g} {axis.unit}".strip()
 
 
-def _dash(style: Style) -> str:
+def dash(style: Style) -> str:
+    """The attribute that dashes a line, where its style is dashed."""
     return ' stroke-dasharray="7 5"' if style.dashed else ""

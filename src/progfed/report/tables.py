@@ -109,11 +109,15 @@ def _at_bytes(series: Series, baseline: Series | None) -> float | None:
 
 
 def reaches(study: Study) -> tuple[Reach, ...]:
-    """The cost to reach each share of the baseline's best, on the curves of means; the baseline must be finished."""
+    """The cost to reach each share of the baseline's best, on the curves of means; the baseline must be finished.
+
+    Where the paper measures all runs by one (the compressed ones by the end-to-end run in floats), so does this.
+    """
     found = []
+    common = study.named(paper.REFERENCE.get(study.experiment, ""))
     for series in study.series:
-        baseline = study.baseline(series)
-        if baseline is None or not baseline.complete:
+        baseline = common or study.baseline(series)
+        if baseline is None or baseline is series or not baseline.complete:
             continue
         best = max(point.metric.mean for point in baseline.points)
         found += [_reach(series, baseline, share, share * best) for share in SHARES]
