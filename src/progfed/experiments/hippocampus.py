@@ -9,7 +9,7 @@ from progfed.data.decathlon import hippocampus
 from progfed.experiments.federated import BRATS
 from progfed.experiments.pairs import scheduled
 from progfed.models.unet import unet
-from progfed.rate import Cosine
+from progfed.rate import Constant, Cosine, PerStage, Restart
 from progfed.schedule import end_to_end, progressive
 
 ROUNDS, STAGES = 12, 4
@@ -25,13 +25,18 @@ _BASE = replace(
     recipe=replace(BRATS.recipe, rate=Cosine(0.1), local=replace(BRATS.recipe.local, batch=2)),
     examples=200,
 )
-_GROWING = progressive(ROUNDS, stages=STAGES, lengths=(ROUNDS // STAGES,) * STAGES)
+# one cosine over all rounds would leave the full model, which the paper trains in the last quarter only, rates near 0
+_RATES = PerStage((*[Constant(0.1)] * (STAGES - 1), Restart(Cosine(0.1))))
+_RESTARTED = replace(_BASE, recipe=replace(_BASE.recipe, rate=_RATES))
+_QUARTERS = progressive(ROUNDS, stages=STAGES, lengths=(ROUNDS // STAGES,) * STAGES)
 
 RUNS = (
     # both ways of growing end in the same U-Net, so one baseline serves them
     scheduled(_BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
-    scheduled(_BASE, "symmetric", _GROWING, baseline="end-to-end"),
-    scheduled(replace(_BASE, model=partial(_UNET, growth="asymmetric")), "asymmetric", _GROWING, baseline="end-to-end"),
+    *(
+        scheduled(replace(_RESTARTED, model=partial(_UNET, growth=growth)), growth, _QUARTERS, baseline="end-to-end")
+        for growth in ("symmetric", "asymmetric")
+    ),
     # what end-to-end training gives for the bytes of `symmetric`, with a cosine that ends there
     scheduled(_BASE, "equal-bytes", end_to_end(5, stages=STAGES), baseline="end-to-end"),
 )

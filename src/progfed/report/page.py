@@ -137,7 +137,7 @@ def _chart(number: int, panel: Study) -> str:
 
 def _picture(picture: Picture) -> str:
     if picture.svg:
-        return f'<div class="plot">{picture.svg}</div>\n'
+        return f'<div class="plot still">{picture.svg}</div>\n'
     title, data = escape(picture.title), base64.b64encode(picture.png).decode()
     return f'<h3>{title}</h3><img class="picture" alt="{title}" src="data:image/png;base64,{data}">\n'
 

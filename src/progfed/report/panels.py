@@ -48,7 +48,9 @@ class Panel:
             return ticks(low, high, 4)
         digits = (1, 2, 5) if high / low < 300 else (1,)
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        return [digit * 10.0**decade for decade in decades for digit in digits if low <= digit * 10.0**decade <= high]
+        powers = [digit * 10.0**decade for decade in decades for digit in digits]
+        inside = [mark for mark in powers if low <= mark <= high]
+        return inside if len(inside) > 2 else ticks(low, high, 4)
 
 
 @dataclass(frozen=True)
