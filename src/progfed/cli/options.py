@@ -39,8 +39,9 @@ def chosen(
     `rounds` is T of the baseline: a run that is longer or shorter than its baseline keeps that proportion.
     """
     found = []
-    lengths = {experiment.run: length(experiment.recipe.schedule) for experiment in experiments.load(name)}
-    for experiment in experiments.select(name, runs):
+    family = experiments.load(name)
+    lengths = {experiment.run: length(experiment.recipe.schedule) for experiment in family}
+    for experiment in experiments.named(family, runs):
         own = lengths[experiment.run]
         whole = lengths.get(experiment.baseline, own)
         wanted = None if rounds is None else max(1, round(rounds * own / whole))

@@ -52,8 +52,7 @@ def plan(
 ) -> None:
     """Predict parameters, messages, FLOPs and peak memory of each stage, without training anything."""
     family = chosen(name, [], rounds, warmup, seed, settings)
-    wanted = {run.run for run in experiments.select(name, runs or [])}
-    found = plans([run for run in family if run.run in wanted], family)
+    found = plans(experiments.named(family, runs or []), family)
     if as_json:
         print(json.dumps(found, indent=2))
         return

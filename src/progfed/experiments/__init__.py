@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -38,12 +39,17 @@ def load(name: str) -> tuple[Experiment, ...]:
     return runs
 
 
-def select(name: str, wanted: list[str]) -> tuple[Experiment, ...]:
-    """The runs with these names; all of them where none is named."""
-    runs = {experiment.run: experiment for experiment in load(name)}
+def select(name: str, wanted: Sequence[str]) -> tuple[Experiment, ...]:
+    """The runs of an experiment with these names; all of them where none is named."""
+    return named(load(name), wanted)
+
+
+def named(family: Sequence[Experiment], wanted: Sequence[str]) -> tuple[Experiment, ...]:
+    """Those of some runs with these names, in their order; all of them where none is named."""
+    runs = {experiment.run: experiment for experiment in family}
     for run in wanted:
         if run not in runs:
-            raise UsageError(f"experiment {name!r} has no run {run!r}: it has {', '.join(runs)}")
+            raise UsageError(f"experiment {family[0].name!r} has no run {run!r}: it has {', '.join(runs)}")
     return tuple(runs[run] for run in wanted or runs)
 
 
