@@ -1,4 +1,4 @@
-"""Table 1: CIFAR-100 on one machine, which is the same loop with one client; a round is an epoch (Sec. 4.2)."""
+"""Table 2: CIFAR-100 on one machine, which is the same loop with one client; a round is an epoch (Sec. 4.2)."""
 
 from __future__ import annotations
 

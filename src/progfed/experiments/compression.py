@@ -1,4 +1,4 @@
-"""Table 4: ResNet-18 on federated CIFAR-100 with compressed updates (Sec. 4.4).
+"""Table 5: ResNet-18 on federated CIFAR-100 with compressed updates (Sec. 4.4).
 
 As published, a tensor is rotated at random before it is quantized; sparsification is a random mask on the client.
 The downlink is not compressed in the paper: `--set down=LQ-8` does.

@@ -1,4 +1,4 @@
-"""The figure on norm discrepancy: ResNet-18 on CIFAR-100, centralized (Sec. 4.5); and the same on embedded images.
+"""Figure 7, norm discrepancy: ResNet-18 on CIFAR-100, centralized (Sec. 4.5); and the same on embedded images.
 
 `progfed run … --keep N` keeps the models that `progfed analyse` measures alpha_t and q_t on.
 """

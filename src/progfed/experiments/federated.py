@@ -1,4 +1,4 @@
-"""Table 2: the federated tasks, end-to-end and progressive (Sec. 4.3; hyper-parameters of the public settings)."""
+"""Table 3: the federated tasks, end-to-end and progressive (Sec. 4.3; hyper-parameters of the public settings)."""
 
 from __future__ import annotations
 

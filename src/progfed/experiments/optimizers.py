@@ -1,4 +1,4 @@
-"""Table 3: FedAvg, FedProx and FedAdam on EMNIST and CIFAR-100 (Sec. 4.4)."""
+"""Table 4: FedAvg, FedProx and FedAdam on EMNIST and CIFAR-100 (Sec. 4.4)."""
 
 from __future__ import annotations
 

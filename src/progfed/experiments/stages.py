@@ -1,4 +1,4 @@
-"""The appendix' ablation: ResNet-18 on federated CIFAR-100 in 3, 4, 5 and 8 stages, over 3000 and 4000 rounds."""
+"""Tables 12 to 14: ResNet-18 on federated CIFAR-100 in 3, 4, 5 and 8 stages, over 3000 and 4000 rounds (appendix)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table 5: which blocks learn when, on ResNet-18 in the centralized setting (Sec. 4.5)."""
+"""Table 6: which blocks learn when, on ResNet-18 in the centralized setting (Sec. 4.5)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _pair(run: str, end_to_end: Figure, progressive: Figure) -> dict[str, Figure
 
 
 def _centralized() -> dict[str, Figure]:
-    """Table 1: CIFAR-100, 200 epochs."""
+    """Table 2: CIFAR-100, 200 epochs."""
     table = (
         ("resnet18", (76.08, 0.12), (75.84, 0.28), 24.75, 14.60),
         ("resnet152", (77.77, 0.38), (78.57, 0.33), 22.75, 19.68),
@@ -55,7 +55,7 @@ def _centralized() -> dict[str, Figure]:
 
 
 def _federated() -> dict[str, Figure]:
-    """Table 2: federated classification (accuracy) and segmentation (Dice)."""
+    """Table 3: federated classification (accuracy) and segmentation (Dice)."""
     table = (
         ("emnist", 1500, (85.75, 0.11), (85.67, 0.06), 29.49),
         ("cifar10", 2000, (84.67, 0.14), (84.85, 0.30), 29.70),
@@ -70,7 +70,7 @@ def _federated() -> dict[str, Figure]:
 
 
 def _optimizers() -> dict[str, Figure]:
-    """Table 3: FedAvg, FedProx and FedAdam on EMNIST and CIFAR-100."""
+    """Table 4: FedAvg, FedProx and FedAdam on EMNIST and CIFAR-100."""
     table = (
         ("emnist-fedavg", 1500, 85.75, 85.67),
         ("emnist-fedprox", 1500, 86.36, 86.08),
@@ -86,7 +86,7 @@ def _optimizers() -> dict[str, Figure]:
 
 
 def _compression() -> dict[str, Figure]:
-    """Table 4 and its standard deviations: ResNet-18 on federated CIFAR-100; costs relative to float end-to-end."""
+    """Table 5 and its standard deviations: ResNet-18 on federated CIFAR-100; costs relative to float end-to-end."""
     table = (
         ("float", (52.08, 0.44), (53.23, 0.09), 100.0, 77.10),
         ("lq-8", (49.40, 0.75), (53.07, 1.00), 25.00, 19.28),
@@ -105,7 +105,7 @@ def _compression() -> dict[str, Figure]:
 
 
 def _strategies() -> dict[str, Figure]:
-    """Table 5: which blocks learn when, ResNet-18 on CIFAR-100, centralized; cost is FLOPs."""
+    """Table 6: which blocks learn when, ResNet-18 on CIFAR-100, centralized; cost is FLOPs."""
     return {
         "end-to-end": Figure(76.08, 0.12, flops=1.0, rounds=200),
         "progressive": Figure(75.84, 0.28, flops=0.86, rounds=200),

@@ -8,7 +8,7 @@ from progfed.report import paper
 from progfed.report.curves import Mean, Series, Study, mean_of
 
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.98, 0.99, 0.995, 0.9995, 1.0)
-"""The shares of the baseline's best metric whose cost is compared (Figs. 4 and 5 of the paper, and its appendix)."""
+"""The shares of the baseline's best metric whose cost is compared (Figs. 3, 4, 6 and 11 to 15 of the paper)."""
 
 
 @dataclass(frozen=True)
