@@ -37,6 +37,4 @@ RUNS = (
         scheduled(replace(_RESTARTED, model=partial(_UNET, growth=growth)), growth, _QUARTERS, baseline="end-to-end")
         for growth in ("symmetric", "asymmetric")
     ),
-    # what end-to-end training gives for the bytes of `symmetric`, with a cosine that ends there
-    scheduled(_BASE, "equal-bytes", end_to_end(5, stages=STAGES), baseline="end-to-end"),
 )
