@@ -14,6 +14,7 @@ from progfed.analysis import Trained, discrepancy, measure
 from progfed.analysis.discrepancy import compare, gradient, sampled, shared
 from progfed.blocks import hold
 from progfed.errors import StorageError, UsageError
+from progfed.examples import Examples, from_clients
 from progfed.experiment import train
 from progfed.keeping import kept, read_model
 from progfed.models.unet import unet
@@ -55,6 +56,20 @@ def test_alpha_is_at_most_one() -> None:
 def test_where_gradients_disagree_q_has_no_meaning() -> None:
     assert compare({"E1": torch.tensor([-1.0])}, {"E1": torch.tensor([2.0])})[:2] == (-0.5, None)
     assert compare({"E1": torch.tensor([1.0])}, {"E1": torch.tensor([0.0])})[:2] == (None, None)
+
+
+def test_bytes_become_numbers_as_in_training_and_alike_in_every_round() -> None:
+    pixels = [(torch.randint(256, (4, 3), dtype=torch.uint8), torch.zeros(4).long()) for _ in range(3)]
+
+    def noisy(examples: Examples, draw: torch.Generator) -> Examples:
+        noise = torch.rand(examples.inputs.shape, generator=draw)
+        return Examples(examples.inputs / 255 + noise, examples.targets)
+
+    data = from_clients(pixels, test=pixels[0], augment=noisy)
+    first, again = (torch.cat([piece.inputs for piece in sampled(data, 7, seed=3)]) for _ in range(2))
+    assert first.shape == (7, 3)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, torch.cat([piece.inputs for piece in sampled(data, 7, seed=4)]))
 
 
 def test_every_second_model_and_the_last_of_each_phase_is_kept(trained: Trained) -> None:

@@ -103,7 +103,10 @@ def gradient(module: nn.Module, pieces: Sequence[Examples], loss: Loss) -> Tenso
 
 
 def sampled(data: FederatedData, number: int | None, seed: int) -> Iterator[Examples]:
-    """The training examples of all clients, or `number` of them drawn by the seed, in batches."""
+    """The training examples of all clients, or `number` of them drawn by the seed, in batches.
+
+    They are augmented once, by the seed: training sees no others, and data may need it to become numbers at all.
+    """
     total = sum(data.sizes)
     if number is not None and number < 1:
         raise UsageError(f"a gradient needs at least 1 example, not {number}")
@@ -114,6 +117,8 @@ def sampled(data: FederatedData, number: int | None, seed: int) -> Iterator[Exam
         if not own:
             continue
         examples = data.client(client).take(torch.tensor(own))
+        if data.augment is not None:
+            examples = data.augment(examples, rng.generator(seed, "analysis", "augment", client))
         batch = max(1, _NUMBERS // max(1, sum(leaf[0].numel() for leaf in leaves(examples.inputs))) // 4)
         for start in range(0, examples.number, batch):
             yield examples.take(slice(start, start + batch))
