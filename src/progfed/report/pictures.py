@@ -19,6 +19,7 @@ BUDGETS = (0.02, 0.1, 0.4, 1.0)
 """Shares of the bytes of the whole baseline; the paper's figure has 0.18, 9.4 and 36.4 %."""
 
 MISSING = "pictures of segmentations need matplotlib: pip install 'progfed[plots]'"
+_WIDTH, _LINE, _ABOVE = 1.7, 0.3, 0.45  # inches: a picture, the text below it, the headings
 _LABELS = ("#e5690a", "#2f81f7", "#1a9f5a", "#a66df0", "#b08308")
 
 
@@ -80,13 +81,16 @@ def draw(grid: Grid, kind: str) -> bytes:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    height = 0.5 + 1.7 * len(rows)
-    figure = Figure(figsize=(1.75 * len(headings), height))
+    tall, wide = next(cell.image.shape for row in rows for cell in row if cell.image is not None)
+    each = _WIDTH * tall / wide  # of a picture, in inches; a line of text stands below
+    height = _ABOVE + (each + _LINE) * len(rows)
+    figure = Figure(figsize=(1.03 * _WIDTH * len(headings), height))
     axes = figure.subplots(len(rows), len(headings), squeeze=False)
-    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.2 / height, top=1 - 0.45 / height, wspace=0.06, hspace=0.16)
+    places = {"left": 0.01, "right": 0.99, "bottom": _LINE / height, "top": 1 - _ABOVE / height}
+    figure.subplots_adjust(**places, wspace=0.03, hspace=_LINE / each)
     for row, cells in enumerate(rows):
         for column, cell in enumerate(cells):
-            _cell(axes[row][column], cell)
+            _cell(axes[row][column], cell, (tall, wide))
             if row == 0:
                 axes[row][column].set_title(headings[column], fontsize=9, parse_math=False)
     file = io.BytesIO()
@@ -97,13 +101,15 @@ def draw(grid: Grid, kind: str) -> bytes:
     return file.getvalue()
 
 
-def _cell(axes: Any, cell: Cell) -> None:
+def _cell(axes: Any, cell: Cell, shape: tuple[int, int]) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_frame_on(False)
-    axes.set_xlabel(cell.text, fontsize=8, parse_math=False)
-    if cell.image is None:
+    if cell.image is None:  # a place as large as a picture, with its text in the middle
+        axes.imshow(np.zeros((*shape, 4), np.uint8))
+        axes.text(0.5, 0.5, cell.text, fontsize=8, ha="center", transform=axes.transAxes, parse_math=False)
         return
+    axes.set_xlabel(cell.text, fontsize=8, parse_math=False)
     axes.imshow(cell.image.numpy(), cmap="gray", interpolation="nearest")
     if cell.labels is not None:
         axes.imshow(coloured(cell.labels), interpolation="nearest")
