@@ -29,8 +29,6 @@ RUNS = (
     scheduled(_BASE, "equal-bytes", end_to_end(23, stages=STAGES), baseline="end-to-end"),
     # two remedies for what a short first half costs: rates of the stages' own, and rounds for the new block alone
     scheduled(_RESTARTED, "restart", PROGRESSIVE, baseline="end-to-end"),
-    # a quarter more rounds, which still cost less than end-to-end training
-    scheduled(_RESTARTED, "longer", progressive(40, stages=STAGES), baseline="end-to-end"),
     scheduled(_BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25-end-to-end", END_TO_END, baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25", PROGRESSIVE, baseline="end-to-end"),
