@@ -25,12 +25,17 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/codec_costs.py
 	$(BIN)/python benchmarks/data.py
 
-# hours of training on real data; runs that are complete are not run again, others go on where they stopped
+# about two hours of training on real data; runs that are complete are not run again, others go on where they stopped
 DATA ?= data
 results: $(VENV)/.installed-dev
-	for seed in 0 1; do for name in writers cifar10 hippocampus; do \
-	  $(BIN)/progfed run $$name --seed $$seed --data $(DATA) --out runs/$$name || exit; done; done
+	for seed in 0 1; do \
+	  $(BIN)/progfed run writers --seed $$seed --data $(DATA) --out runs/writers --keep 10 && \
+	  $(BIN)/progfed run cifar10 --seed $$seed --data $(DATA) --out runs/cifar10 --keep 2 && \
+	  $(BIN)/progfed run hippocampus --seed $$seed --data $(DATA) --out runs/hippocampus --keep 1 || exit; done
+	$(BIN)/progfed analyse runs/cifar10/progressive-seed0 runs/cifar10/restart-seed0 --data $(DATA) --examples 2000
+	$(BIN)/progfed analyse runs/hippocampus --only slices --data $(DATA)
 	$(BIN)/progfed report runs/writers runs/cifar10 runs/hippocampus --out runs/results
+	$(BIN)/python scripts/results.py runs
 
 # about three quarters of an hour of trials that try to break a run; see docs/reliability.md
 chaos: $(VENV)/.installed-dev

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from progfed.report import make_report
 from progfed.report.curves import AXES, Study
+from progfed.report.extras import extras
 from progfed.report.numbers import MISSING, amount, duration, percent, spread
 from progfed.report.present import csv_bytes, flat, share_name
 from progfed.report.svg import figure
@@ -36,15 +37,13 @@ class Section:
 
 
 SECTIONS = {
-    "cifar10": Section("cifar10", ("end-to-end", "progressive", "restart", "warm-up", "equal-bytes")),
-    "cifar10-codecs": Section("cifar10", ("end-to-end", "lq-8+sp-25-end-to-end", "lq-8+sp-25", "lq-8+sp-25-restart")),
+    "cifar10": Section("cifar10", ("end-to-end", "progressive", "restart", "equal-bytes")),
+    "cifar10-codecs": Section("cifar10", ("end-to-end", "lq-8+sp-25-end-to-end", "lq-8+sp-25")),
     "cifar10-strategies": Section(
         "cifar10", ("end-to-end", "progressive", "layerwise", "partial", "mixed", "random"), axis="flops"
     ),
-    "writers": Section(
-        "writers", ("end-to-end", "progressive", "equal-bytes", "as-published-end-to-end", "as-published")
-    ),
-    "hippocampus": Section("hippocampus", ("end-to-end", "symmetric", "asymmetric", "equal-bytes")),
+    "writers": Section("writers", ("end-to-end", "progressive", "warm-up", "restart")),
+    "hippocampus": Section("hippocampus", ("end-to-end", "symmetric", "asymmetric")),
 }
 
 
@@ -61,7 +60,7 @@ def result_lines(path: Path) -> Iterator[str]:
     """The results in a CSV file as a Markdown table."""
     records = list(csv.DictReader(path.open()))
     metric = "Dice" if "hippocampus" in path.name else "accuracy"
-    yield f"| run | {metric}, % | seeds | bytes down, up | bytes | FLOPs | T | time |"
+    yield f"| run | {metric}, % | seeds | bytes down, up | bytes | FLOPs | rounds | time |"
     yield "|---|---|---|---|---|---|---|---|"
     for record in records:
         deviation = float(record["metric_std"]) if record["metric_std"] else None
@@ -110,20 +109,27 @@ def filled(text: str) -> str:
             text,
             flags=re.DOTALL,
         )
-        if not found and not name.endswith("-reach"):
-            print(f"docs/results.md has no place for the table {name}", file=sys.stderr)
+        if not found:
+            raise SystemExit(f"docs/results.md has no place for the table {name}")
     return text
 
 
 def main(runs: Path) -> None:
     FOLDER.mkdir(exist_ok=True)
+    text = PAGE.read_text()
     for name, section in SECTIONS.items():
         study = study_of(section, runs)
         axis = next(axis for axis in AXES if axis.name == section.axis)
-        (FOLDER / f"{name}.svg").write_text(figure(study, axis))
-        (FOLDER / f"{name}.csv").write_bytes(csv_bytes([flat(row) for row in rows(study)]))
-        (FOLDER / f"{name}-reach.csv").write_bytes(csv_bytes([flat(reach) for reach in reaches(study)]))
-    PAGE.write_text(filled(PAGE.read_text()))
+        files = {f"{name}.svg": figure(study, axis).encode()}
+        for extra in extras(study):
+            files |= {f"{name}-{file}": data for file, data in extra.files(()).items()}
+        files = {file: data for file, data in files.items() if f"results/{file}" in text}
+        files[f"{name}.csv"] = csv_bytes([flat(row) for row in rows(study)])
+        if f"<!-- table {name}-reach -->" in text:
+            files[f"{name}-reach.csv"] = csv_bytes([flat(reach) for reach in reaches(study)])
+        for file, data in files.items():
+            (FOLDER / file).write_bytes(data)
+    PAGE.write_text(filled(text))
 
 
 if __name__ == "__main__":

@@ -27,9 +27,8 @@ RUNS = (
     scheduled(_BASE, "progressive", PROGRESSIVE, baseline="end-to-end"),
     # what end-to-end training gives for the bytes of `progressive`, with a cosine that ends there
     scheduled(_BASE, "equal-bytes", end_to_end(23, stages=STAGES), baseline="end-to-end"),
-    # two remedies for what a short first half costs: rates of the stages' own, and rounds for the new block alone
+    # the remedy for what a short first half costs: rates of the stages' own
     scheduled(_RESTARTED, "restart", PROGRESSIVE, baseline="end-to-end"),
-    scheduled(_BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25-end-to-end", END_TO_END, baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25", PROGRESSIVE, baseline="end-to-end"),
     *(
