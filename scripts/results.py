@@ -58,7 +58,7 @@ def study_of(section: Section, runs: Path) -> Study:
 
 def result_lines(path: Path) -> Iterator[str]:
     """The results in a CSV file as a Markdown table."""
-    records = list(csv.DictReader(path.open()))
+    records = list(csv.DictReader(path.read_text().splitlines()))
     metric = "Dice" if "hippocampus" in path.name else "accuracy"
     yield f"| run | {metric}, % | seeds | bytes down, up | bytes | FLOPs | rounds | time |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -79,7 +79,7 @@ def result_lines(path: Path) -> Iterator[str]:
 
 def reach_lines(path: Path) -> Iterator[str]:
     """The bytes to reach shares of the baseline's best, from a CSV file, as a Markdown table."""
-    records = list(csv.DictReader(path.open()))
+    records = list(csv.DictReader(path.read_text().splitlines()))
     yield f"| bytes, relative to the baseline, to reach | {' | '.join(map(share_name, SHARES))} |"
     yield f"|---{'|---' * len(SHARES)}|"
     for run in dict.fromkeys(record["run"] for record in records):

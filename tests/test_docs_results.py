@@ -37,4 +37,4 @@ def test_every_section_has_its_runs_and_at_least_two_seeds(name: str) -> None:
 
 def test_every_figure_of_the_folder_is_shown() -> None:
     figures = {path.name for path in (ROOT / "docs" / "results").iterdir() if path.suffix in (".svg", ".png")}
-    assert figures == set(re.findall(r"\(results/([^)]+)\)", PAGE))
+    assert figures == set(re.findall(r"!\[.*?\]\(results/([^)]+)\)", PAGE))
