@@ -37,7 +37,7 @@ class Section:
 
 
 SECTIONS = {
-    "cifar10": Section("cifar10", ("end-to-end", "progressive", "restart", "equal-bytes")),
+    "cifar10": Section("cifar10", ("end-to-end", "progressive", "restart", "warm-up", "equal-bytes")),
     "cifar10-codecs": Section("cifar10", ("end-to-end", "lq-8+sp-25-end-to-end", "lq-8+sp-25")),
     "cifar10-strategies": Section(
         "cifar10", ("end-to-end", "progressive", "layerwise", "partial", "mixed", "random"), axis="flops"

@@ -6,34 +6,33 @@ from dataclasses import replace
 
 from progfed.codec import codec
 from progfed.experiments.federated import CIFAR10
-from progfed.experiments.growth import adaptive
 from progfed.experiments.pairs import scheduled
 from progfed.rate import Constant, Cosine, PerStage, Restart
 from progfed.schedule import end_to_end, layerwise, mixed, partial, progressive, random
 
 ROUNDS, STAGES = 32, 4
 # with the published rate of 0.1 this network, which has no normalisation, is dead after the second round
-_BASE = replace(CIFAR10, name="cifar10", recipe=replace(CIFAR10.recipe, rate=Cosine(0.03)), evaluate_every=2)
-_SMALL = replace(_BASE, recipe=replace(_BASE.recipe, up=codec("LQ-8+SP-25"), down=codec("LQ-8")))
+BASE = replace(CIFAR10, name="cifar10", recipe=replace(CIFAR10.recipe, rate=Cosine(0.03)), evaluate_every=2)
+_SMALL = replace(BASE, recipe=replace(BASE.recipe, up=codec("LQ-8+SP-25"), down=codec("LQ-8")))
 
 _RATES = PerStage((Constant(0.1), Constant(0.1), Constant(0.03), Restart(Cosine(0.03))))
-_RESTARTED = replace(_BASE, recipe=replace(_BASE.recipe, rate=_RATES))
+_RESTARTED = replace(BASE, recipe=replace(BASE.recipe, rate=_RATES))
 
 END_TO_END = end_to_end(ROUNDS, stages=STAGES)
 PROGRESSIVE = progressive(ROUNDS, stages=STAGES)
 
 RUNS = (
-    scheduled(_BASE, "end-to-end", END_TO_END),
-    scheduled(_BASE, "progressive", PROGRESSIVE, baseline="end-to-end"),
+    scheduled(BASE, "end-to-end", END_TO_END),
+    scheduled(BASE, "progressive", PROGRESSIVE, baseline="end-to-end"),
     # what end-to-end training gives for the bytes of `progressive`, with a cosine that ends there
-    scheduled(_BASE, "equal-bytes", end_to_end(23, stages=STAGES), baseline="end-to-end"),
-    # the remedy for what a short first half costs: rates of the stages' own
+    scheduled(BASE, "equal-bytes", end_to_end(23, stages=STAGES), baseline="end-to-end"),
+    # two remedies for what a short first half costs: rates of the stages' own, and rounds for the new block alone
     scheduled(_RESTARTED, "restart", PROGRESSIVE, baseline="end-to-end"),
+    scheduled(BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25-end-to-end", END_TO_END, baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25", PROGRESSIVE, baseline="end-to-end"),
     *(
-        scheduled(_BASE, name, strategy(ROUNDS, stages=STAGES), baseline="end-to-end")
+        scheduled(BASE, name, strategy(ROUNDS, stages=STAGES), baseline="end-to-end")
         for name, strategy in {"layerwise": layerwise, "partial": partial, "mixed": mixed, "random": random}.items()
     ),
-    adaptive(_BASE, "plateau", ROUNDS, stages=STAGES),
 )
