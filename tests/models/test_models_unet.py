@@ -108,6 +108,19 @@ def test_the_symmetric_head_is_one_and_the_same_at_every_stage() -> None:
     ] * 4
 
 
+@pytest.mark.parametrize("growth", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_every_head_begins_with_the_given_bias_and_nothing_else_changes(growth: str, dims: int) -> None:
+    bias = (-0.1, -3.0, -4.0)
+    for stage in (1, 2, 3, 4):
+        given, plain = (state(small(growth, dims=dims, **options).at(stage)) for options in ({"bias": bias}, {}))
+        name = next(name for name in given if name.endswith("out.bias"))
+        torch.testing.assert_close(given.pop(name), torch.tensor(bias))
+        assert not torch.equal(plain.pop(name), torch.tensor(bias))
+        assert given.keys() == plain.keys()
+        assert all(torch.equal(given[name], plain[name]) for name in plain)
+
+
 @pytest.mark.parametrize(("stage", "level"), [(1, 5), (2, 4), (3, 3)])
 def test_a_temporary_head_upsamples_the_logits_of_its_level(stage: int, level: int) -> None:
     """Linear upsampling of a ramp is the ramp at the centres of the finer cells, and constant beyond the outer ones."""
@@ -180,6 +193,7 @@ def test_the_example_has_the_asked_size_and_takes_no_memory(dims: int, size: obj
         ({"widths": (8,)}, "two or more positive widths"),
         ({"widths": (8, 0)}, "two or more positive widths"),
         ({"regions": 0}, "positive channels and regions"),
+        ({"bias": (0.0, 1.0)}, "must be a number for each of the 3 regions"),
         ({"size": (8, 8)}, "must be 3 positive numbers"),
         ({"size": 0}, "must be 3 positive numbers"),
         ({"stages": 6}, "stages=6 does not cut a U-Net of 5 levels: give a number from 1 to 5"),

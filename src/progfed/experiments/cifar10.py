@@ -13,10 +13,12 @@ from progfed.schedule import end_to_end, layerwise, mixed, partial, progressive,
 ROUNDS, STAGES = 32, 4
 # with the published rate of 0.1 this network, which has no normalisation, is dead after the second round
 BASE = replace(CIFAR10, name="cifar10", recipe=replace(CIFAR10.recipe, rate=Cosine(0.03)), evaluate_every=2)
-_SMALL = replace(BASE, recipe=replace(BASE.recipe, up=codec("LQ-8+SP-25"), down=codec("LQ-8")))
-
 _RATES = PerStage((Constant(0.1), Constant(0.1), Constant(0.03), Restart(Cosine(0.03))))
 _RESTARTED = replace(BASE, recipe=replace(BASE.recipe, rate=_RATES))
+_SMALL, _SMALL_RESTARTED = (
+    replace(base, recipe=replace(base.recipe, up=codec("LQ-8+SP-25"), down=codec("LQ-8")))
+    for base in (BASE, _RESTARTED)
+)
 
 END_TO_END = end_to_end(ROUNDS, stages=STAGES)
 PROGRESSIVE = progressive(ROUNDS, stages=STAGES)
@@ -31,6 +33,7 @@ RUNS = (
     scheduled(BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25-end-to-end", END_TO_END, baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25", PROGRESSIVE, baseline="end-to-end"),
+    scheduled(_SMALL_RESTARTED, "lq-8+sp-25-restart", PROGRESSIVE, baseline="end-to-end"),
     *(
         scheduled(BASE, name, strategy(ROUNDS, stages=STAGES), baseline="end-to-end")
         for name, strategy in {"layerwise": layerwise, "partial": partial, "mixed": mixed, "random": random}.items()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import log
 
 from progfed.data.decathlon import hippocampus
+from progfed.experiment import Experiment
 from progfed.experiments.federated import BRATS
 from progfed.experiments.pairs import scheduled
 from progfed.models.unet import unet
 from progfed.rate import Constant, Cosine, PerStage, Restart
-from progfed.schedule import end_to_end, progressive
+from progfed.schedule import end_to_end, progressive, with_warmup
 
 ROUNDS, STAGES = 12, 4
 SIZE = (32, 56, 40)  # half of the voxels of the largest volume; no volume loses a voxel of its hippocampus
@@ -29,13 +31,35 @@ _BASE = replace(
 _RATES = PerStage((*[Constant(0.1)] * (STAGES - 1), Restart(Cosine(0.1))))
 _RESTARTED = replace(_BASE, recipe=replace(_BASE.recipe, rate=_RATES))
 _QUARTERS = progressive(ROUNDS, stages=STAGES, lengths=(ROUNDS // STAGES,) * STAGES)
+_SYMMETRIC, _ASYMMETRIC = (
+    replace(_RESTARTED, model=partial(_UNET, growth=growth)) for growth in ("symmetric", "asymmetric")
+)
+# three remedies for asymmetric growth, which fails: more rounds for the full model, a round for each new block alone,
+# and heads that begin with the classes' shares of the voxels, which serve the other runs as well
+_HALF = progressive(ROUNDS, stages=STAGES)
+_WARM = with_warmup(_QUARTERS, 1)
+_SHARES = (0.954, 0.024, 0.022)
 
 
-RUNS = (
+def _prior(run: Experiment) -> Experiment:
+    assert isinstance(run.model, partial)
+    baseline = run.baseline and f"prior-{run.baseline}"
+    return replace(
+        run, run=f"prior-{run.run}", model=partial(run.model, bias=tuple(map(log, _SHARES))), baseline=baseline
+    )
+
+
+_PLAIN = (
     # both ways of growing end in the same U-Net, so one baseline serves them
     scheduled(_BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
-    *(
-        scheduled(replace(_RESTARTED, model=partial(_UNET, growth=growth)), growth, _QUARTERS, baseline="end-to-end")
-        for growth in ("symmetric", "asymmetric")
-    ),
+    # what end-to-end training gives for the bytes of `symmetric`, with a cosine that ends there
+    scheduled(_BASE, "equal-bytes", end_to_end(5, stages=STAGES), baseline="end-to-end"),
+    scheduled(_SYMMETRIC, "symmetric", _QUARTERS, baseline="end-to-end"),
+    scheduled(_ASYMMETRIC, "asymmetric", _QUARTERS, baseline="end-to-end"),
+)
+RUNS = (
+    *_PLAIN,
+    scheduled(_ASYMMETRIC, "asymmetric-half", _HALF, baseline="end-to-end"),
+    scheduled(_ASYMMETRIC, "asymmetric-warm-up", _WARM, baseline="end-to-end"),
+    *map(_prior, _PLAIN),
 )

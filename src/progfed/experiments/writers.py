@@ -32,5 +32,7 @@ RUNS = (
     scheduled(_BASE, "progressive", _GROWING, baseline="end-to-end"),
     # as published: in the warm-up the new layers learn at the full rate
     scheduled(_BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
+    # what end-to-end training gives for the bytes of `progressive`, with a cosine that ends there
+    scheduled(_BASE, "equal-bytes", end_to_end(40, stages=STAGES), baseline="end-to-end"),
     scheduled(_RESTARTED, "restart", _GROWING, baseline="end-to-end"),
 )

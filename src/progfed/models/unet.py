@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ def unet(
     regions: int = 3,
     stages: int | Sequence[int] = 4,
     size: int | Sequence[int] = 128,
+    bias: Sequence[float] = (),
 ) -> Progressive:
     """A U-Net with a level for each of `widths`, from `in_channels` to `regions` (or classes) at every position.
 
@@ -43,8 +45,12 @@ def unet(
     `stages` is their number: a block then has one level, and the last has the rest ({1}, {2}, {3}, {4, 5}). Or it is
     the number of levels of each block, such as (1, 1, 1, 2); in asymmetric growth, of decoder levels after E_1.
     Inputs of any size work; `size` is that of the example by which costs are counted.
+
+    `bias` is what the biases of every head begin with: the logarithms of the classes' shares of the positions, where
+    most are background. A new head then predicts background, instead of driving the features below it there: in
+    asymmetric growth half of the new decoder's units die of that.
     """
-    layers = _Layers(dims, tuple(widths), in_channels, regions)
+    layers = _Layers(dims, tuple(widths), in_channels, regions, tuple(bias))
     shape = (size,) * dims if isinstance(size, int) else tuple(size)
     if len(shape) != dims or min(shape) < 1:
         raise UsageError(f"size {shape} must be {dims} positive numbers for a U-Net in {dims} dimensions")
@@ -101,6 +107,7 @@ class _Layers:
     widths: tuple[int, ...]
     in_channels: int
     regions: int
+    bias: tuple[float, ...]
 
     def __post_init__(self) -> None:
         if self.dims not in (2, 3):
@@ -110,6 +117,8 @@ class _Layers:
                 f"a U-Net needs two or more positive widths, and positive channels and regions; found widths "
                 f"{self.widths}, in_channels {self.in_channels}, regions {self.regions}"
             )
+        if len(self.bias) not in (0, self.regions):
+            raise UsageError(f"bias {self.bias} must be a number for each of the {self.regions} regions")
 
     @property
     def depth(self) -> int:
@@ -150,7 +159,7 @@ class _Layers:
         return lambda: Decoder(dict(layers()))
 
     def head(self, level: int) -> Make:
-        return lambda: Head(self.dims, self.widths[level - 1], self.regions)
+        return lambda: Head(self.dims, self.widths[level - 1], self.regions, self.bias)
 
 
 class DoubleConv(nn.Module):
@@ -236,9 +245,12 @@ class Decoder(nn.ModuleDict):
 class Head(nn.Module):
     """A convolution of kernel 1 to the regions; logits of an inner level are upsampled to the full resolution."""
 
-    def __init__(self, dims: int, width: int, regions: int) -> None:
+    def __init__(self, dims: int, width: int, regions: int, bias: Sequence[float] = ()) -> None:
         super().__init__()
         self.out = (nn.Conv3d if dims == 3 else nn.Conv2d)(width, regions, 1)
+        if bias:
+            with torch.no_grad():
+                cast(Tensor, self.out.bias).copy_(torch.tensor(bias))
 
     def forward(self, features: Features) -> Tensor:
         logits: Tensor = self.out(features[0])
