@@ -232,3 +232,25 @@ class Pooled(nn.Module):
 def pooled_head(channels: int, classes: int) -> Make:
     """The paper's temporary head: a pooling layer and a fully connected layer (Sec. 3.1)."""
     return lambda: Pooled(channels, classes)
+
+
+def biased(make: Make, bias: Sequence[float]) -> Make:
+    """The same head with this bias of its last layer at the start; an empty one leaves it as it is.
+
+    Where classes are rare, their logarithmic shares (of overlapping regions `log(p / (1 - p))`) let a new head
+    predict them from the first step on. Otherwise it learns them by way of the features below it, whose units may die
+    of that: see "Hippocampus" in docs/results.md.
+    """
+    if not bias:
+        return make
+
+    def made() -> nn.Module:
+        head = make()
+        found = [value for name, value in head.named_parameters() if name.endswith("bias") and len(value) == len(bias)]
+        if not found:
+            raise UsageError(f"bias {tuple(bias)} has {len(bias)} numbers, and a head has no bias of as many:\n{head}")
+        with torch.no_grad():
+            found[-1].copy_(torch.tensor(bias))
+        return head
+
+    return made

@@ -129,6 +129,23 @@ def test_own_heads_are_used_as_they_are_or_made_anew_from_the_seed() -> None:
     assert not torch.equal(first, second)
 
 
+def test_temporary_heads_begin_with_the_given_bias_and_the_models_own_as_it_is() -> None:
+    bias, net = (-3.0, -0.1, -2.0, -4.0, -5.0), ResNet()
+    options: dict[str, Any] = {"stages": 2, "example": images(2), "cuts": ("layer1",)}
+    model, plain = (split(net, **more, **options) for more in ({"bias": bias}, {}))
+    (last,) = (value for name, value in model.init("G1", seed=0).items() if name.endswith("bias"))
+    torch.testing.assert_close(last, torch.tensor(bias))
+    assert {name: value.tolist() for name, value in model.init("G2", seed=0).items()} == {
+        name: value.tolist() for name, value in plain.init("G2", seed=0).items()
+    }
+    assert model.name != plain.name  # other runs: one is not continued as the other
+
+
+def test_a_bias_that_no_head_can_take_is_refused() -> None:
+    with pytest.raises(UsageError, match="has 2 numbers, and a head has no bias of as many"):
+        split(ResNet(), stages=2, example=images(2), bias=(0.0, 1.0))
+
+
 class Odd(nn.Module):
     """Everything that is no cut, in one model."""
 

@@ -89,6 +89,12 @@ def test_a_u_net_takes_no_more_stages_than_levels_and_no_other_cuts() -> None:
         split(PlainUNet(), stages=2, example=torch.zeros(1, 2, 16, 16), unet=levels("symmetric"), cuts=("mid",))
 
 
+@pytest.mark.parametrize("options", [{"bias": (0.0, -1.0, -2.0)}, {"heads": [nn.Identity()]}])
+def test_a_u_net_without_temporary_heads_takes_nothing_for_them(options: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="has no temporary heads: leave out `heads` and `bias`"):
+        split(PlainUNet(), stages=2, example=torch.zeros(1, 2, 16, 16), unet=levels("symmetric"), **options)
+
+
 class Shared(PlainUNet):
     """A U-Net that uses one decoder at both levels is none of the kind that can grow."""
 

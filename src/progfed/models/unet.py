@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from progfed.blocks import Make, Progressive
+from progfed.blocks import Make, Progressive, biased
 from progfed.errors import UsageError
 
 Features = tuple[Tensor, ...]
@@ -46,9 +45,7 @@ def unet(
     the number of levels of each block, such as (1, 1, 1, 2); in asymmetric growth, of decoder levels after E_1.
     Inputs of any size work; `size` is that of the example by which costs are counted.
 
-    `bias` is what the biases of every head begin with: the logarithms of the classes' shares of the positions, where
-    most are background. A new head then predicts background, instead of driving the features below it there: in
-    asymmetric growth half of the new decoder's units die of that.
+    `bias` is what the bias of every head begins with, a number for each region: see `biased`.
     """
     layers = _Layers(dims, tuple(widths), in_channels, regions, tuple(bias))
     shape = (size,) * dims if isinstance(size, int) else tuple(size)
@@ -159,7 +156,7 @@ class _Layers:
         return lambda: Decoder(dict(layers()))
 
     def head(self, level: int) -> Make:
-        return lambda: Head(self.dims, self.widths[level - 1], self.regions, self.bias)
+        return biased(lambda: Head(self.dims, self.widths[level - 1], self.regions), self.bias)
 
 
 class DoubleConv(nn.Module):
@@ -245,12 +242,9 @@ class Decoder(nn.ModuleDict):
 class Head(nn.Module):
     """A convolution of kernel 1 to the regions; logits of an inner level are upsampled to the full resolution."""
 
-    def __init__(self, dims: int, width: int, regions: int, bias: Sequence[float] = ()) -> None:
+    def __init__(self, dims: int, width: int, regions: int) -> None:
         super().__init__()
         self.out = (nn.Conv3d if dims == 3 else nn.Conv2d)(width, regions, 1)
-        if bias:
-            with torch.no_grad():
-                cast(Tensor, self.out.bias).copy_(torch.tensor(bias))
 
     def forward(self, features: Features) -> Tensor:
         logits: Tensor = self.out(features[0])

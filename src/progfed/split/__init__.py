@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from progfed.blocks import Make, Progressive
+from progfed.blocks import Make, Progressive, biased
 from progfed.errors import UsageError
 from progfed.split.assemble import Assembly, assemble
 from progfed.split.heads import Channels, Head, Task, infer, supplied, temporary
@@ -36,6 +36,7 @@ def split(
     task: Task | None = None,
     heads: Sequence[Head] | None = None,
     channels: Channels | None = None,
+    bias: Sequence[float] = (),
     unet: UNet | None = None,
     name: str = "",
 ) -> Progressive:
@@ -51,7 +52,8 @@ def split(
 
     Temporary heads are made for the `task`, which the output's shape tells where it is not given, or are yours
     (`heads`: S-1 modules, or functions that make them). `channels` says which axis of the features they are, where the
-    layers do not tell. A U-Net is described by `unet`, which says where to cut.
+    layers do not tell; `bias` is what the biases of the temporary heads begin with, a number for each class (see
+    `biased`; the model's own head begins as it is). A U-Net is described by `unet`, which says where to cut.
     """
     own, inputs = copied(model), few(example)
     seen = trace(own, inputs, flops=balance == "flops")
@@ -59,20 +61,22 @@ def split(
     if unet is None:
         named, top = _children(model, cuts), _head_names(model, head)
         layout = arrange(seen, modules, stages=stages, balance=balance, cuts=named, head=top)
-        made = _growing(model, seen, layout, task, heads, channels)
+        made = _growing(model, seen, layout, task, heads, channels, bias)
     else:
-        if cuts is not None or head is not None or (heads is not None and unet.growth == "symmetric"):
+        if cuts is not None or head is not None:
             raise UsageError("the description of a U-Net says where it is cut and what its head is: give it alone")
+        if unet.growth == "symmetric" and (heads is not None or bias):
+            raise UsageError("a U-Net that grows symmetrically has no temporary heads: leave out `heads` and `bias`")
         unet.check(seen, modules)
         if unet.growth == "symmetric":
             made = _nested(model, seen, unet, stages)
         else:
-            made = _growing(model, seen, unet.exits(seen, stages), task, heads, channels)
+            made = _growing(model, seen, unet.exits(seen, stages), task, heads, channels, bias)
     progressive, assembly = made
     progressive = replace(
         progressive,
         example=tree_map(lambda leaf: leaf[:1].detach().cpu(), example),
-        name=f"{name or type(model).__name__}-{_fingerprint(model, progressive)}",
+        name=f"{name or type(model).__name__}-{_fingerprint(model, progressive, bias)}",
     )
     verify(progressive, assembly.skeleton, inputs, seen.output)
     return progressive
@@ -85,6 +89,7 @@ def _growing(
     task: Task | None,
     heads: Sequence[Head] | None,
     channels: Channels | None,
+    bias: Sequence[float],
 ) -> tuple[Progressive, Assembly]:
     """A model that grows from its input on, with temporary heads."""
     assembly = assemble(model, seen.trained, lambda name: layout.part(name, seen))
@@ -99,7 +104,7 @@ def _growing(
         ]
     progressive = Progressive(
         blocks=_blocks(assembly, stages),
-        heads=(*made, assembly.make(f"G{stages}")),
+        heads=(*(biased(make, bias) for make in made), assembly.make(f"G{stages}")),
         example=None,
         wire=EarlyExit(assembly.skeleton, tuple(cut.name for cut in layout.cuts)),
         origin=assembly.origin,
@@ -157,10 +162,10 @@ def _head_names(model: nn.Module, head: str | Sequence[str] | int | None) -> lis
     return [name for name, _ in model.named_children()][-head:]
 
 
-def _fingerprint(model: nn.Module, progressive: Progressive) -> str:
+def _fingerprint(model: nn.Module, progressive: Progressive, bias: Sequence[float]) -> str:
     """Eight digits that tell split models apart: layers, names and temporary heads, but not the weights."""
     with torch.device("meta"):
         heads = [str(progressive.make(progressive.head(stage))) for stage in range(1, progressive.stages)]
     shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
-    text = str((str(model), shapes, sorted(progressive.origin.items()), heads, progressive.keep_head))
+    text = str((str(model), shapes, sorted(progressive.origin.items()), heads, progressive.keep_head, *bias))
     return hashlib.sha256(re.sub(r"0x[0-9a-fA-F]+", "", text).encode()).hexdigest()[:8]
