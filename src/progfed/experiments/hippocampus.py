@@ -37,7 +37,6 @@ _SYMMETRIC, _ASYMMETRIC = (
 # three remedies for asymmetric growth, which fails: more rounds for the full model, a round for each new block alone,
 # and heads that begin with the classes' shares of the voxels, which serve the other runs as well
 _HALF = progressive(ROUNDS, stages=STAGES)
-_WARM = with_warmup(_QUARTERS, 1)
 _SHARES = (0.954, 0.024, 0.022)
 
 
@@ -49,17 +48,17 @@ def _prior(run: Experiment) -> Experiment:
     )
 
 
-_PLAIN = (
+_FIRST = (
     # both ways of growing end in the same U-Net, so one baseline serves them
     scheduled(_BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
-    # what end-to-end training gives for the bytes of `symmetric`, with a cosine that ends there
-    scheduled(_BASE, "equal-bytes", end_to_end(5, stages=STAGES), baseline="end-to-end"),
     scheduled(_SYMMETRIC, "symmetric", _QUARTERS, baseline="end-to-end"),
     scheduled(_ASYMMETRIC, "asymmetric", _QUARTERS, baseline="end-to-end"),
-)
-RUNS = (
-    *_PLAIN,
     scheduled(_ASYMMETRIC, "asymmetric-half", _HALF, baseline="end-to-end"),
-    scheduled(_ASYMMETRIC, "asymmetric-warm-up", _WARM, baseline="end-to-end"),
-    *map(_prior, _PLAIN),
+)
+# what end-to-end training gives for the bytes of `symmetric`, with a cosine that ends there
+_EQUAL_BYTES = scheduled(_BASE, "equal-bytes", end_to_end(5, stages=STAGES), baseline="end-to-end")
+RUNS = (
+    *_FIRST,
+    scheduled(_ASYMMETRIC, "asymmetric-warm-up", with_warmup(_QUARTERS, 1), baseline="end-to-end"),
+    *map(_prior, (*_FIRST, _EQUAL_BYTES)),
 )
