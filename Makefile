@@ -25,7 +25,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/codec_costs.py
 	$(BIN)/python benchmarks/data.py
 
-# about two hours of training on real data; runs that are complete are not run again, others go on where they stopped
+# three to four hours of training on real data; runs that are complete are not run again, others go on where they stopped
 DATA ?= data
 results: $(VENV)/.installed-dev
 	for seed in 0 1; do \

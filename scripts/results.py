@@ -38,12 +38,24 @@ class Section:
 
 SECTIONS = {
     "cifar10": Section("cifar10", ("end-to-end", "progressive", "restart", "warm-up", "equal-bytes")),
-    "cifar10-codecs": Section("cifar10", ("end-to-end", "lq-8+sp-25-end-to-end", "lq-8+sp-25")),
+    "cifar10-codecs": Section("cifar10", ("end-to-end", "lq-8+sp-25-end-to-end", "lq-8+sp-25", "lq-8+sp-25-restart")),
     "cifar10-strategies": Section(
         "cifar10", ("end-to-end", "progressive", "layerwise", "partial", "mixed", "random"), axis="flops"
     ),
-    "writers": Section("writers", ("end-to-end", "progressive", "warm-up", "restart")),
-    "hippocampus": Section("hippocampus", ("end-to-end", "symmetric", "asymmetric")),
+    "writers": Section("writers", ("end-to-end", "progressive", "warm-up", "restart", "equal-bytes")),
+    "hippocampus-prior": Section(
+        "hippocampus",
+        (
+            "prior-end-to-end",
+            "prior-symmetric",
+            "prior-asymmetric",
+            "prior-asymmetric-half",
+            "prior-equal-bytes",
+        ),
+    ),
+    "hippocampus": Section(
+        "hippocampus", ("end-to-end", "symmetric", "asymmetric", "asymmetric-half", "asymmetric-warm-up")
+    ),
 }
 
 

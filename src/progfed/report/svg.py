@@ -146,7 +146,7 @@ def _stages(drawn: Sequence[tuple[Series, Style]], x: Scale, y: Scale, axis: Axi
             places.append((at, [border.stage]))
     merged: list[tuple[float, list[int]]] = []
     for at, numbers in sorted(places):
-        if merged and at - merged[-1][0] < 58:
+        if merged and at - merged[-1][0] < 46 + 12 * len(merged[-1][1]):  # the width of the name there
             merged[-1] = (at, sorted({*merged[-1][1], *numbers}))
         else:
             merged.append((at, numbers))
