@@ -37,7 +37,12 @@ class Section:
 
 
 SECTIONS = {
+    "cifar10-published": Section("cifar10", ("published-end-to-end", "published", "published-equal-bytes")),
     "cifar10": Section("cifar10", ("end-to-end", "progressive", "restart", "warm-up", "equal-bytes")),
+    "cifar10-published-codecs": Section(
+        "cifar10",
+        ("published-end-to-end", "published", "published-lq-8+sp-25-end-to-end", "published-lq-8+sp-25"),
+    ),
     "cifar10-codecs": Section("cifar10", ("end-to-end", "lq-8+sp-25-end-to-end", "lq-8+sp-25", "lq-8+sp-25-restart")),
     "cifar10-strategies": Section(
         "cifar10", ("end-to-end", "progressive", "layerwise", "partial", "mixed", "random"), axis="flops"
