@@ -248,7 +248,10 @@ def biased(make: Make, bias: Sequence[float]) -> Make:
         head = make()
         found = [value for name, value in head.named_parameters() if name.endswith("bias") and len(value) == len(bias)]
         if not found:
-            raise UsageError(f"bias {tuple(bias)} has {len(bias)} numbers, and a head has no bias of as many:\n{head}")
+            raise UsageError(
+                f"bias {tuple(bias)} has {len(bias)} numbers, and a head has no bias of as many "
+                f"({type(head).__name__}): give a number for each class, or leave it out"
+            )
         with torch.no_grad():
             found[-1].copy_(torch.tensor(bias))
         return head
