@@ -26,7 +26,7 @@ from progfed.recipe import Recipe
 from progfed.records import Record, RunDirectory, opened
 from progfed.saving import Saver, resume
 from progfed.schedule import Phase
-from progfed.tensors import Tensors, count, of_parts
+from progfed.tensors import Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,8 +216,10 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
     assert found is not None
     final = checkpoint.to_bytes(found.tensors["model"])
     checkpoint.replace_file(directory.path / "model.safetensors", final)
-    records = directory.records()
-    metrics = [record["metric"] for record in records if record["metric"] is not None]
+    records, last = directory.records(), experiment.recipe.schedule[-1]
+    evaluated = [record for record in records if record["metric"] is not None]
+    # earlier stages are other, smaller models with temporary heads: their metric is not one of the final model
+    whole = [record["metric"] for record in evaluated if record["stage"] == last.stage]
     directory.write(
         "summary.json",
         {
@@ -226,11 +228,12 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
             "baseline": experiment.baseline,
             "seed": experiment.recipe.seed,
             "rounds": len(records),
-            "metric": metrics[-1],
-            "best_metric": max(metrics),
+            "metric": evaluated[-1]["metric"],
+            "best_metric": max(whole),
             "cost": found.state["cost"],
             "memory_bytes": max((record.get("memory_bytes", 0) for record in records), default=0),
-            "parameters": count(of_parts(found.tensors["model"], model.parts(experiment.recipe.schedule[-1]))),
+            # as `progfed plan` counts them: what an optimizer may change, without buffers such as BatchNorm's
+            "parameters": phase_cost(model, last).parameters,
             "model_sha256": hashlib.sha256(final).hexdigest(),
         },
     )

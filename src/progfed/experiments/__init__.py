@@ -1,4 +1,4 @@
-"""The experiments by name: one module each, with `RUNS`; a user's own Python file works the same way."""
+"""The experiments by name: one module each, with `RUNS` and, of the paper's, `PAPER`; a user's own file works alike."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import ModuleType
 
 from progfed.errors import ProgfedError, UsageError
 from progfed.experiment import Experiment
+from progfed.experiments.printed import Paper
 
 NAMES = (
     "demo",
@@ -37,6 +38,13 @@ def load(name: str) -> tuple[Experiment, ...]:
         raise UsageError(f"there is no experiment {name!r}: it is one of {', '.join(NAMES)}, or a Python file")
     runs: tuple[Experiment, ...] = importlib.import_module(f"progfed.experiments.{name}").RUNS
     return runs
+
+
+def paper(name: str) -> Paper:
+    """What the paper shows of an experiment; nothing where the experiment is not one of this package."""
+    if name not in NAMES:
+        return Paper()
+    return getattr(importlib.import_module(f"progfed.experiments.{name}"), "PAPER", Paper())
 
 
 def select(name: str, wanted: Sequence[str]) -> tuple[Experiment, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from progfed.codec import codec
 from progfed.experiments.federated import CIFAR10
 from progfed.experiments.pairs import scheduled
+from progfed.experiments.printed import Paper
 from progfed.rate import Constant, Cosine, PerStage, Restart
 from progfed.schedule import end_to_end, layerwise, mixed, partial, progressive, random
 
@@ -46,3 +47,5 @@ RUNS = (
     scheduled(_SMALL_PUBLISHED, "published-lq-8+sp-25-end-to-end", END_TO_END, baseline="published-end-to-end"),
     scheduled(_SMALL_PUBLISHED, "published-lq-8+sp-25", PROGRESSIVE, baseline="published-end-to-end"),
 )
+
+PAPER = Paper(shown="Table 3, Figs. 4, 5 and 15, over fewer rounds", bars="bytes")

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from progfed.experiments import centralized, demo
 from progfed.experiments.pairs import pair
+from progfed.experiments.printed import Paper
 from progfed.rate import Constant
 from progfed.schedule import end_to_end
 
@@ -28,3 +29,5 @@ RUNS = tuple(
     for base, stages in ((replace(centralized.BASE, run="resnet18"), 4), (_SMALL, demo.STAGES))
     for run in pair(replace(base, name="discrepancy"), stages=stages)
 )
+
+PAPER = Paper(shown="Fig. 7", discrepancy=True)

@@ -10,6 +10,7 @@ from progfed.data.decathlon import hippocampus
 from progfed.experiment import Experiment
 from progfed.experiments.federated import BRATS
 from progfed.experiments.pairs import scheduled
+from progfed.experiments.printed import Paper
 from progfed.models.unet import unet
 from progfed.rate import Constant, Cosine, PerStage, Restart
 from progfed.schedule import end_to_end, progressive, with_warmup
@@ -62,3 +63,5 @@ RUNS = (
     scheduled(_ASYMMETRIC, "asymmetric-warm-up", with_warmup(_QUARTERS, 1), baseline="end-to-end"),
     *map(_prior, (*_FIRST, _EQUAL_BYTES)),
 )
+
+PAPER = Paper(shown="Table 3, Figs. 5 and 15 to 17, on smaller volumes and over fewer rounds", bars="bytes")

@@ -7,6 +7,7 @@ from functools import partial
 
 from progfed.experiments.federated import CIFAR100
 from progfed.experiments.pairs import scheduled
+from progfed.experiments.printed import Paper, Printed, StageCount, StageCounts
 from progfed.models.resnet import resnet18
 from progfed.schedule import end_to_end, progressive
 
@@ -23,4 +24,23 @@ RUNS = (
         )
         for stages, rounds in ((3, 3000), (4, 3000), (5, 3000), (8, 3000), (3, 4000), (5, 4000), (8, 4000))
     ),
+)
+
+_PRINTED = {
+    "end-to-end": StageCount(3000, 52.08, 5368, 5368, 51.19),
+    "s3": StageCount(3000, 51.33, 4418),
+    "s4": StageCount(3000, 53.23, 4179, 3804, 53.23),
+    "s5": StageCount(3000, 51.53, 4264),
+    "s8": StageCount(3000, 50.70, 3901),
+    "s3-4000": StageCount(4000, 53.80, 5695, 4365, 52.33),
+    "s5-4000": StageCount(4000, 54.25, 5479, 3781, 53.56),
+    "s8-4000": StageCount(4000, 54.46, 5166, 3421, 53.50),
+}
+PAPER = Paper(
+    shown="Tables 12 to 14",
+    rows={
+        run: Printed(row.metric, bytes=row.cost / _PRINTED["end-to-end"].cost, rounds=row.rounds)
+        for run, row in _PRINTED.items()
+    },
+    stage_counts=StageCounts(_PRINTED, baseline="end-to-end", budget="s4"),
 )

@@ -8,6 +8,7 @@ from functools import partial
 from progfed.data.federated_h5 import mnist_by_writer
 from progfed.experiments.federated import EMNIST
 from progfed.experiments.pairs import scheduled
+from progfed.experiments.printed import Paper
 from progfed.models.convnet import convnet_mnist
 from progfed.rate import Constant, Cosine, PerStage, Restart
 from progfed.schedule import end_to_end, progressive
@@ -36,3 +37,5 @@ RUNS = (
     scheduled(_BASE, "equal-bytes", end_to_end(40, stages=STAGES), baseline="end-to-end"),
     scheduled(_RESTARTED, "restart", _GROWING, baseline="end-to-end"),
 )
+
+PAPER = Paper(shown="Table 3, Figs. 4, 5 and 15, over fewer rounds", bars="bytes")
