@@ -449,4 +449,4 @@ def test_the_committed_results_have_the_columns_of_a_report(trained: Path) -> No
     columns = list(flat(rows(one(trained))[0]))
     for path in (Path(__file__).parents[2] / "docs" / "results").glob("*.csv"):
         if not path.stem.endswith("-reach"):
-            assert next(csv.reader(path.open())) == columns, path.name
+            assert path.read_text().splitlines()[0].split(",") == columns, path.name
