@@ -17,7 +17,7 @@ from progfed.errors import UsageError
 from progfed.growth import Growth, Plateau
 from progfed.privacy import Privacy, hidden_seed
 from progfed.rate import Constant, Rate
-from progfed.schedule import Schedule
+from progfed.schedule import Schedule, follow
 from progfed.server import ServerOptimizer, fedavg
 from progfed.tensors import Tensors
 
@@ -57,7 +57,7 @@ class Recipe:
     `cohort` clients are drawn in each round. The mean is weighted by their examples, or `uniform`. `up` and `down` are
     the codecs of the two directions. With `feedback` a client adds what its codec lost to its next update; with `delta`
     a client that took part in the round before is sent only the compressed change of the model it holds.
-    A round needs `min_updates` valid updates, or training stops.
+    A round needs `min_updates` valid updates, or training stops. The schedule of `random` is drawn from `seed`.
 
     `aggregate` says how updates become one; `privacy` makes that a noisy mean. With `over_selection` of 1.3 three
     reserves are asked besides every ten of the cohort and stand in for those whose update is missing or invalid; while
@@ -88,6 +88,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if not self.schedule:
             raise UsageError("a recipe needs a schedule with at least one phase")
+        object.__setattr__(self, "schedule", follow(self.schedule, self.seed))
         if not 1 <= self.min_updates <= self.cohort:
             raise UsageError(f"min_updates must be 1 to the cohort's {self.cohort}, not {self.min_updates}")
         if self.weighting not in ("examples", "uniform"):
