@@ -23,7 +23,7 @@ LAYERS = [
     {"schedule", "rate", "examples"},
     {"blocks", "codec", "server", "aggregate", "privacy", "growth", "course"},
     {"fast"},
-    {"flops", "protocol", "evaluate", "losses"},
+    {"flops", "protocol", "evaluate", "losses", "published"},
     {"recipe"},
     {"replica"},
     {"client", "downlink", "inbox", "memory"},

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from progfed.blocks import Progressive
@@ -14,10 +15,11 @@ from progfed.course import earliest
 from progfed.engines.local import one_thread
 from progfed.errors import UsageError
 from progfed.experiment import Experiment, describe
-from progfed.federate import check, paper_bytes
+from progfed.federate import check
 from progfed.flops import PhaseCost, phase_cost
 from progfed.memory import PhaseMemory, phase_memory
 from progfed.protocol import Cost, message_size
+from progfed.published import paper_bytes
 from progfed.recipe import Local
 from progfed.schedule import Phase, within
 
@@ -63,9 +65,10 @@ def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     name = json.dumps(describe(experiment.model))
     stages: dict[int, Plan] = {}
     total = Cost()
-    for phase in recipe.schedule:
-        counts, memory = known.cost(name, model, phase), known.memory(name, model, phase, recipe.local)
-        spent = _average(phase, deepest, lambda own: _spent(own, known.cost(name, model, own), experiment))
+    cost_of = partial(known.cost, name, model)
+    for index, phase in enumerate(recipe.schedule):
+        counts, memory = cost_of(phase), known.memory(name, model, phase, recipe.local)
+        spent = _average(deepest or [model.stages], partial(_spent, experiment, index, cost_of))
         row = stages.setdefault(phase.stage, _row(phase.stage, counts.parameters))
         row["warmup_rounds" if phase.warmup else "rounds"] += phase.rounds
         for cost in ("down_bytes", "up_bytes", "flops"):
@@ -89,23 +92,29 @@ def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     }
 
 
-def _average(phase: Phase, deepest: Sequence[int], spend: Callable[[Phase], Cost]) -> Cost:
-    """What the rounds of a phase cost on average, where every client trains the largest sub-model that it can."""
-    shares = Counter(within(phase, depth) for depth in deepest) or Counter([phase])
-    each = {own: asdict(spend(own)) for own in shares}
-    sums = {cost: sum(each[own][cost] * share for own, share in shares.items()) for cost in COSTS}
+def _average(deepest: Sequence[int], spend: Callable[[int], Cost]) -> Cost:
+    """What clients of these depths spend on average, where each trains the largest sub-model that it can."""
+    shares = Counter(deepest)
+    each = {depth: asdict(spend(depth)) for depth in shares}
+    sums = {cost: sum(each[depth][cost] * share for depth, share in shares.items()) for cost in COSTS}
     half, clients = shares.total() // 2, shares.total()
     return Cost(**{cost: (value + half) // clients for cost, value in sums.items()})
 
 
-def _spent(phase: Phase, cost: PhaseCost, experiment: Experiment) -> Cost:
-    """What all rounds of a phase cost."""
-    recipe = experiment.recipe
-    visits = recipe.asked(experiment.clients or math.inf) * phase.rounds
+def _spent(experiment: Experiment, index: int, cost_of: Callable[[Phase], PhaseCost], depth: int) -> Cost:
+    """What all rounds of phase `index` cost, if every client can train up to stage `depth`."""
+    recipe, rounds = experiment.recipe, experiment.recipe.schedule[index].rounds
+    cost = cost_of(within(recipe.schedule[index], depth))
+    visits = recipe.asked(experiment.clients or math.inf) * rounds
+    rule = partial(paper_bytes, recipe.schedule, index, rate=recipe.up.rate)
+    bills = [
+        rule(number, closes=number == rounds - 1, trained=lambda own: cost_of(within(own, depth)).trained_parameters)
+        for number in range(rounds)
+    ]
     return Cost(
         down_bytes=visits * message_size(recipe.down, cost.down),
         up_bytes=visits * message_size(recipe.up, cost.up),
-        paper_bytes=recipe.cohort * sum(paper_bytes(phase, number, cost, recipe) for number in range(phase.rounds)),
+        paper_bytes=recipe.cohort * sum(bills),
         flops=round(cost.flops * visits * recipe.local.epochs * average_examples(experiment)),
     )
 

@@ -20,7 +20,10 @@ State = dict[str, Tensors]
 
 
 class ServerOptimizer(Protocol):
-    """A transform of the mean update. `reset` asks for new state of all names at a growth, not only of new ones."""
+    """A transform of the mean update.
+
+    `reset` asks for new state of all names at a growth, not only of new ones, and again after its warm-up.
+    """
 
     @property
     def reset(self) -> bool: ...

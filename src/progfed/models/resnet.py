@@ -5,6 +5,9 @@ The stem is a 3x3 convolution without a max-pool.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from torch import Tensor, nn
 
 from progfed.blocks import Make, Progressive, pooled_head
@@ -15,15 +18,17 @@ _CUTS: Cuts = {1: (8,), 2: (4, 4), 3: (2, 4, 2), 4: (2, 2, 2, 2), 5: (1, 2, 2, 2
 _WIDTHS = (64, 128, 256, 512)
 
 
-def resnet18(classes: int = 100, *, stages: int = 4, norm: str = "group") -> Progressive:
+def resnet18(classes: int = 100, *, stages: int = 4, norm: str = "group", size: int = 32) -> Progressive:
     """ResNet-18: 11,220,132 parameters with 100 classes.
 
     S = 4 is the paper's cut: {stem + conv2_x}, {conv3_x}, {conv4_x}, {conv5_x}. S = 3 joins conv3_x with conv4_x; S = 2
     joins conv2_x with conv3_x, and conv4_x with conv5_x. S = 8 halves every conv*_x; S = 5 starts with half of conv2_x
     and then joins each second half with the first half that follows it. Where the number of residual blocks is odd
-    (in deeper ResNets) the first half has one more.
+    (in deeper ResNets) the first half has one more. It takes images of any size; costs are counted on those of `size`
+    pixels a side, so give the size of the crops that it is trained on.
     """
-    return _resnet((2, 2, 2, 2), classes, stages=stages, norm=norm, name="resnet18")
+    model = _resnet((2, 2, 2, 2), classes, stages=stages, norm=norm, name="resnet18")
+    return replace(model, example=torch.zeros(1, 3, size, size))
 
 
 def resnet34(classes: int = 100, *, stages: int = 4, norm: str = "group") -> Progressive:
