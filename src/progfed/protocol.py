@@ -29,7 +29,8 @@ DOWN, UP, CHANGE, ASK = range(4)
 whole model because it does not hold the one that a change starts from."""
 
 Memory = dict[str, Tensors]
-"""What a client keeps from round to round, where a recipe asks for it: `held`, the model; `lost`, by its codec."""
+"""What a client keeps from round to round, where a recipe asks for it: `held`, the model; `lost`, by its codec;
+`velocity`, its momentum."""
 
 _MAGIC = b"PGFD"
 # magic, version, kind, stage, round, client, examples, loss, run, base, schema, codec, raw length, body length

@@ -33,7 +33,8 @@ default, so that a run begun before it existed is still the same experiment."""
 class Local:
     """Local training of one client in one round: SGD, stateless unless asked otherwise.
 
-    `prox` is FedProx's mu in mu/2 ||w - w0||^2. Momentum starts at zero in each round.
+    `prox` is FedProx's mu in mu/2 ||w - w0||^2. A step whose loss is not below `skip_above` is not taken. Momentum
+    starts at zero in each round; with `keep_momentum` a client remembers it from one of its rounds to the next.
     """
 
     epochs: int = 1
@@ -42,12 +43,18 @@ class Local:
     weight_decay: float = 0.0
     prox: float = 0.0
     loss: Loss = functional.cross_entropy
+    skip_above: float = field(default=math.inf, metadata=_LATER)
+    keep_momentum: bool = field(default=False, metadata=_LATER)
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1:
             raise UsageError(f"a client needs at least 1 epoch and a batch of 1, not {self.epochs} and {self.batch}")
         if min(self.momentum, self.weight_decay, self.prox) < 0:
             raise UsageError("momentum, weight decay and prox cannot be negative")
+        if not self.skip_above > 0:
+            raise UsageError(f"skip_above is a loss above 0, from which on steps are skipped, not {self.skip_above}")
+        if self.keep_momentum and not self.momentum:
+            raise UsageError("keep_momentum=True needs a momentum above 0: without one there is nothing to keep")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,8 @@ class Replica:
         self.draws_at_random = draws_at_random(self.module)
         self.state = state(self.module)
         self.schema = schema_of(self.state)
-        self.learning = [p for p in self.module.parameters() if p.requires_grad]
+        learning = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        self.learning, self.names = list(learning.values()), list(learning)
         self._trained = of_parts(self.state, model.trained(phase))
         self.trained = schema_of(self._trained)
         sizes = [self._trained[name].numel() for name in self.trained]
@@ -88,6 +89,18 @@ class Sgd:
         self._velocity: list[Tensor] = []
         # `_pull` takes care of weight decay where there is a pull: the order of the sum is part of the result
         self._decay = 0.0 if local.prox else local.weight_decay
+
+    def resume(self, velocity: Sequence[Tensor | None]) -> None:
+        """Begin with the momentum of an earlier round, where a parameter has any; others begin at zero."""
+        self._velocity = [
+            torch.zeros_like(p) if kept is None else torch.empty_like(p).copy_(kept)
+            for p, kept in zip(self._parameters, velocity, strict=True)
+        ]
+
+    @property
+    def velocity(self) -> list[Tensor]:
+        """The momentum after the last step, of each parameter in turn; empty before the first step."""
+        return self._velocity
 
     def __call__(self, loss: Tensor) -> None:
         grads = [

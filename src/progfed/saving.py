@@ -60,7 +60,10 @@ def to_checkpoint(progress: Progress, experiment: str, memories: dict[int, Memor
     another one would ask for a whole model anyway.
     """
     slots = {f"{slot}/{name}": value for slot, tensors in progress.state.items() for name, value in tensors.items()}
-    lost = {f"{client}/{name}": t for client, m in memories.items() for name, t in m.get("lost", {}).items()}
+    lost, velocity = (
+        {f"{client}/{name}": t for client, m in memories.items() for name, t in m.get(kind, {}).items()}
+        for kind in ("lost", "velocity")
+    )
     current = model_digest(progress.held)
     holders = [client for client, m in sorted(memories.items()) if "held" in m and model_digest(m["held"]) == current]
     state = {
@@ -72,6 +75,8 @@ def to_checkpoint(progress: Progress, experiment: str, memories: dict[int, Memor
         "threads": torch.get_num_threads(),
     }
     tensors = {"model": progress.params, "server": slots, "held": progress.held, "lost": lost}
+    if velocity:
+        tensors["velocity"] = velocity
     watch = progress.watch
     if watch.lengths or watch.signal:
         state["growth"] = {"lengths": watch.lengths, "signal": watch.signal, "path": watch.path}
@@ -96,8 +101,9 @@ def resume(directory: RunDirectory, experiment: str, memories: dict[int, Memory]
     held = found.tensors["held"]
     for client in found.state["holders"]:
         memories.setdefault(client, {})["held"] = held
-    for client, lost in unprefixed(found.tensors["lost"]).items():
-        memories.setdefault(int(client), {})["lost"] = lost
+    for kind in ("lost", "velocity"):
+        for client, kept in unprefixed(found.tensors.get(kind, {})).items():
+            memories.setdefault(int(client), {})[kind] = kept
     return Progress(found.round, found.tensors["model"], state, held, Cost(**found.state["cost"]), watched(found))
 
 

@@ -22,7 +22,7 @@ from progfed.errors import TrainingError, UsageError
 from progfed.federate import Round, federate
 from progfed.flower import simulation
 from progfed.protocol import Update
-from progfed.recipe import Recipe
+from progfed.recipe import Local, Recipe
 from progfed.schedule import end_to_end, progressive
 from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 
@@ -78,8 +78,9 @@ def same(one: list[Round], two: list[Round]) -> bool:
         {},
         {"feedback": True, "up": Sparsify(25)},
         {"feedback": True, "delta": True, "down": Quantize(8)},
+        {"feedback": True, "local": Local(batch=4, momentum=0.9, keep_momentum=True)},
     ],
-    ids=["lq-8", "sp-25 with error feedback", "changes down, lq-8 and error feedback up"],
+    ids=["lq-8", "sp-25 with error feedback", "changes down, lq-8 and error feedback up", "momentum that is kept"],
 )
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory in Flower's state", "memory on disk"])
 def test_a_grid_gives_the_bits_and_bytes_of_one_machine(changes: dict[str, Any], on_disk: bool, tmp_path: Path) -> None:
