@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from progfed import rng
-from progfed.rate import Constant, Cosine, Moment, MultiStep, Restart
+from progfed.rate import Constant, Cosine, Cycles, Moment, MultiStep, Restart
 from progfed.tensors import add, mean, of_parts, select, sub, tree_len, tree_map
 
 
@@ -97,6 +97,12 @@ def test_rates_follow_their_closed_forms() -> None:
     late = Moment(t=90, of=100, stage_t=0, stage_of=50)
     assert Restart(Cosine(0.2))(late) == 0.2
     assert Restart(MultiStep(1.0, (0.5,), 0.1))(Moment(10, 100, 5, 10)) == 0.1
+    weights = torch.optim.SGD([torch.zeros(1)], lr=0.2)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(weights, T_0=10)
+    for t in range(40):
+        assert Cycles(Cosine(0.2), 4)(Moment(t, 40, 0, 1)) == pytest.approx(theirs.get_last_lr()[0])
+        theirs.step()
+    assert [Cycles(Cosine(0.2), 5)(Moment(t, 3, 0, 1)) for t in range(3)] == [0.2, 0.2, 0.2]
 
 
 def test_warm_up_rounds_use_the_base_rate() -> None:

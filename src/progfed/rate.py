@@ -80,6 +80,23 @@ class Restart:
 
 
 @dataclass(frozen=True)
+class Cycles:
+    """`rate` over each of `number` equal parts of the run anew: warm restarts (Loshchilov and Hutter, 2017).
+
+    >>> Cycles(Cosine(0.1), 4)(Moment(t=60, of=80, stage_t=0, stage_of=1))
+    0.1
+    """
+
+    rate: Rate
+    number: int
+
+    def __call__(self, moment: Moment) -> float:
+        cycle = moment.t * self.number // moment.of
+        first, following = (-(-part * moment.of // self.number) for part in (cycle, cycle + 1))
+        return self.rate(replace(moment, t=moment.t - first, of=following - first))
+
+
+@dataclass(frozen=True)
 class PerStage:
     """A rate for each stage; stages after the last one listed use that one.
 

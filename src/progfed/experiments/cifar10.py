@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from progfed.codec import codec
@@ -12,9 +13,11 @@ from progfed.rate import Constant, Cosine, PerStage, Restart
 from progfed.schedule import end_to_end, layerwise, mixed, partial, progressive, random
 
 ROUNDS, STAGES = 32, 4
-_PUBLISHED = replace(CIFAR10, name="cifar10", evaluate_every=2)
+_RECIPE = replace(CIFAR10.recipe, local=replace(CIFAR10.recipe.local, skip_above=math.inf))
+# the published rate, without the guard of the published loop: these runs are older than it
+_PUBLISHED = replace(CIFAR10, name="cifar10", evaluate_every=2, recipe=_RECIPE)
 # so short an end-to-end run is a point better with this than with the published rate of 0.1, at which it starts slowly
-BASE = replace(_PUBLISHED, recipe=replace(CIFAR10.recipe, rate=Cosine(0.03)))
+BASE = replace(_PUBLISHED, recipe=replace(_RECIPE, rate=Cosine(0.03)))
 _RATES = PerStage((Constant(0.1), Constant(0.1), Constant(0.03), Restart(Cosine(0.03))))
 _RESTARTED = replace(BASE, recipe=replace(BASE.recipe, rate=_RATES))
 _SMALL, _SMALL_RESTARTED, _SMALL_PUBLISHED = (

@@ -24,10 +24,9 @@ _SMALL = replace(
     ),
 )
 
-RUNS = tuple(
-    run
-    for base, stages in ((replace(centralized.BASE, run="resnet18"), 4), (_SMALL, demo.STAGES))
-    for run in pair(replace(base, name="discrepancy"), stages=stages)
+RUNS = (
+    *centralized.rows(replace(centralized.BASE, name="discrepancy", run="resnet18")),
+    *pair(replace(_SMALL, name="discrepancy"), stages=demo.STAGES),
 )
 
 PAPER = Paper(shown="Fig. 7", discrepancy=True)
