@@ -31,7 +31,7 @@ LAYERS = [
     {"engines", "checkpoint"},
     {"deploy"},
     {"models", "data", "records", "split"},
-    {"saving", "keeping", "board"},
+    {"saving", "keeping", "board", "identity"},
     {"experiment"},
     {"experiments", "plan", "settings", "flower", "overview", "user_model"},
     {"analysis"},

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from progfed.errors import StorageError, TrainingError
-from progfed.experiment import Experiment, describe, identity, run, train
+from progfed.experiment import Experiment, run, train
+from progfed.identity import describe, identity
 from progfed.models.convnet import convnet_mnist
 from progfed.rate import Constant
 from progfed.records import RunDirectory

@@ -14,8 +14,9 @@ from progfed import experiments, rng
 from progfed.blocks import Progressive, pooled_head
 from progfed.engines.local import LocalEngine
 from progfed.examples import FederatedData, from_clients
-from progfed.experiment import Experiment, describe
+from progfed.experiment import Experiment
 from progfed.federate import federate
+from progfed.identity import describe
 from progfed.models.resnet import resnet18, resnet152
 from progfed.models.vgg import vgg16, vgg19
 from progfed.plan import Known, plan, relative

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from progfed.course import earliest, realised, turn_at
 from progfed.engines.local import LocalEngine
 from progfed.errors import UsageError
-from progfed.experiment import identity, run, train
+from progfed.experiment import run, train
 from progfed.federate import Progress, Round, federate
 from progfed.growth import Growth, Movement, Plateau, Watch, stalled
+from progfed.identity import identity
 from progfed.plan import plan
 from progfed.privacy import Privacy
 from progfed.recipe import Recipe

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from progfed import checkpoint
 from progfed.blocks import Progressive
@@ -18,10 +15,10 @@ from progfed.engines.local import LocalEngine, one_thread
 from progfed.evaluate import Examiner, Metric, accuracy
 from progfed.examples import FederatedData
 from progfed.federate import Round, federate
-from progfed.flops import phase_cost
+from progfed.identity import describe, identity
 from progfed.keeping import keeping
 from progfed.memory import phase_memory
-from progfed.protocol import Engine, schema_hash
+from progfed.protocol import Engine
 from progfed.recipe import Recipe
 from progfed.records import Record, RunDirectory, opened
 from progfed.saving import Saver, resume
@@ -53,46 +50,6 @@ class Experiment:
 
     def make_data(self, root: Path) -> FederatedData:
         return self.data if isinstance(self.data, FederatedData) else self.data(root)
-
-
-def describe(value: Any) -> Any:
-    """A value as plain JSON: what an experiment is, in a form that can be stored, compared and hashed."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, tuple | list):
-        return [describe(item) for item in value]
-    if isinstance(value, Progressive):
-        return {"model": value.name, "schema": schema_hash(phase_cost(value, Phase(value.stages, 1)).down).hex()}
-    if isinstance(value, FederatedData):
-        sizes = hashlib.sha256(str(list(value.sizes)).encode()).hexdigest()[:16]
-        depths = hashlib.sha256(str(list(value.deepest)).encode()).hexdigest()[:16]
-        weak = {"deepest": depths} if value.deepest else {}
-        return {"data": value.name, "clients": value.clients, "sizes": sizes, **weak}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__} | {f.name: _field(f, getattr(value, f.name)) for f in _told(value)}
-    if isinstance(value, functools.partial):
-        return {"call": describe(value.func), "args": describe(value.args)} | {
-            name: describe(argument) for name, argument in sorted(value.keywords.items())
-        }
-    return f"{getattr(value, '__module__', '?')}:{getattr(value, '__qualname__', repr(value))}"
-
-
-def _told(value: Any) -> list[Field[Any]]:
-    """The fields that describe a value: later additions to a recipe only where they are used, so that older runs stay
-    what they are."""
-    return [f for f in fields(value) if not (f.metadata.get("later") and getattr(value, f.name) == f.default)]
-
-
-def _field(field: Field[Any], value: Any) -> Any:
-    """A field's description; of a secret only what tells it from another."""
-    if field.metadata.get("secret") and value:
-        return "sha256:" + hashlib.sha256(value.encode()).hexdigest()[:16]
-    return describe(value)
-
-
-def identity(experiment: Experiment) -> str:
-    """16 hexadecimal digits that name the experiment in every message and checkpoint."""
-    return hashlib.sha256(json.dumps(describe(experiment), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run(experiment: Experiment, out: Path | str, *, data: Path | str = "data", workers: int = 1) -> Record:

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from progfed.blocks import Progressive
-from progfed.experiment import Experiment, describe
+from progfed.experiment import Experiment
+from progfed.identity import describe
 from progfed.memory import PhaseMemory
 from progfed.plan import Known, Plan, plan, relative
 from progfed.protocol import message_size

@@ -14,9 +14,10 @@ from progfed.blocks import Progressive
 from progfed.course import earliest
 from progfed.engines.local import one_thread
 from progfed.errors import UsageError
-from progfed.experiment import Experiment, describe
+from progfed.experiment import Experiment
 from progfed.federate import check
 from progfed.flops import PhaseCost, phase_cost
+from progfed.identity import describe
 from progfed.memory import PhaseMemory, phase_memory
 from progfed.protocol import Cost, message_size
 from progfed.published import paper_bytes

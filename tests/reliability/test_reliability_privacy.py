@@ -15,8 +15,9 @@ from progfed.aggregate import Median, l2
 from progfed.chaos.cases import normed, outcome, plain, population
 from progfed.engines.local import LocalEngine
 from progfed.errors import UsageError
-from progfed.experiment import describe, identity, run, train
+from progfed.experiment import run, train
 from progfed.federate import federate
+from progfed.identity import describe, identity
 from progfed.privacy import Privacy
 from progfed.records import RunDirectory
 from progfed.tensors import Tensors
