@@ -115,6 +115,7 @@ def test_the_public_surface_is_what_it_was() -> None:
         "Local",
         "LocalEngine",
         "MultiStep",
+        "PerStage",
         "Phase",
         "ProgfedError",
         "Progressive",

@@ -96,7 +96,8 @@ def test_another_experiments_directory_is_refused_with_the_difference(tmp_path: 
 
 
 def test_a_folder_of_a_run_that_was_refused_is_free_for_the_corrected_one(tmp_path: Path) -> None:
-    wrong = from_clients([(torch.zeros(4, 6), torch.full((4,), 9))] * 6, test=(torch.zeros(4, 6), torch.zeros(4, dtype=torch.int64)), classes=3)
+    test = torch.zeros(4, 6), torch.zeros(4, dtype=torch.int64)
+    wrong = from_clients([(torch.zeros(4, 6), torch.full((4,), 9))] * 6, test=test, classes=3)
     mistakes: list[tuple[Experiment, dict[str, Any], type[Exception]]] = [
         (tiny_experiment(recipe=tiny_recipe(cohort=60)), {}, UsageError),
         (tiny_experiment(data=wrong), {}, DataError),

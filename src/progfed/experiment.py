@@ -12,6 +12,7 @@ from pathlib import Path
 from progfed import checkpoint
 from progfed.blocks import Progressive
 from progfed.engines.local import LocalEngine, one_thread
+from progfed.errors import UsageError
 from progfed.evaluate import Examiner, Metric, accuracy
 from progfed.examples import FederatedData
 from progfed.federate import Round, federate
@@ -44,6 +45,10 @@ class Experiment:
     baseline: str = ""
     clients: int = 0
     examples: int = 0
+
+    def __post_init__(self) -> None:
+        if self.evaluate_every < 1:
+            raise UsageError(f"a model is evaluated every 1 or more rounds, not every {self.evaluate_every}")
 
     def make_model(self) -> Progressive:
         return self.model if isinstance(self.model, Progressive) else self.model()

@@ -85,10 +85,7 @@ def federate(
     """
     check_deepest(deepest, len(sizes))
     check(model, recipe, deepest)
-    if not 1 <= recipe.cohort <= len(sizes):
-        raise UsageError(
-            f"a cohort of {recipe.cohort} clients cannot be drawn from {len(sizes)}: use 1 to {len(sizes)}"
-        )
+    recipe.check_population(len(sizes))
     progress = start or Progress()
     costs: dict[Phase, PhaseCost] = {}
     size = cache(partial(trained_parameters, model))

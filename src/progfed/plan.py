@@ -62,6 +62,8 @@ def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     model, recipe = experiment.make_model(), experiment.recipe
     deepest: Sequence[int] = getattr(experiment.data, "deepest", ())
     check(model, recipe, deepest)
+    if clients := experiment.clients or getattr(experiment.data, "clients", 0):
+        recipe.check_population(clients)
     known = known or Known()
     name = json.dumps(describe(experiment.model))
     stages: dict[int, Plan] = {}

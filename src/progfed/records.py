@@ -52,7 +52,9 @@ class RunDirectory:
         described = self.path / "experiment.json"
         if described.exists() and self.begun:
             refuse_other(read_json(described), description, self.path)
-        elif not described.exists() and any(entry.name not in (".lock", ".experiment.json.writing") for entry in self.path.iterdir()):
+        elif not described.exists() and any(
+            entry.name not in (".lock", ".experiment.json.writing") for entry in self.path.iterdir()
+        ):
             raise StorageError(
                 f"{self.path} holds other files and no experiment.json: give --out an empty or new folder"
             )
