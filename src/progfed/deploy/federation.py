@@ -122,10 +122,14 @@ class Federation:
 
     def _prepare(self, nodes: int) -> None:
         """Certificates, keys and Flower's settings, where they are not there yet."""
-        from progfed.deploy.keys import make_certificates, make_node_key
+        from progfed.deploy.keys import make_certificates, make_node_key, make_operator_secret
 
         try:
-            (self.path / "flwr").mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                self.path.mkdir(parents=True, mode=0o700)  # the database holds tokens, as readable as it is
+            (self.path / "flwr").mkdir(exist_ok=True)
+            if not self._secret.exists():
+                make_operator_secret(self._secret)
             if not (self.path / "certificates" / "server.key").exists():
                 make_certificates(self.path / "certificates", ["127.0.0.1", "localhost"])
             for number in range(nodes):
@@ -135,12 +139,16 @@ class Federation:
             raise StorageError(f"{self.folder} cannot be written ({error.strerror}): choose another --dir") from error
 
     def _superlink(self, port: int) -> Process:
+        from progfed.deploy.keys import remember_operator
+
         certificates = self.path / "certificates"
         connection = {"address": f"127.0.0.1:{port}", "root-certificates": str(certificates / "ca.crt")}
         lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]"]
         lines += [f"{key} = {json.dumps(value)}" for key, value in connection.items()]
         (self.path / "flwr" / "config.toml").write_text("\n".join(lines) + "\n")
-        command = [self.commands.path("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)]
+        remember_operator(self.path / "flwr", connection["address"], self._secret)
+        command = [*script("superlink"), "--operator-secret", str(self._secret)]
+        command += ["--host", "127.0.0.1", "--port", str(port)]
         command += ["--ssl-ca-certfile", str(certificates / "ca.crt")]
         command += ["--ssl-certfile", str(certificates / "server.pem")]
         command += ["--ssl-keyfile", str(certificates / "server.key")]
@@ -228,3 +236,8 @@ class Federation:
 
     def _key(self, number: int) -> Path:
         return self.path / "keys" / f"node-{number}"
+
+    @property
+    def _secret(self) -> Path:
+        """The file with the secret of the operator, who alone may register nodes and start runs."""
+        return self.path / "keys" / "operator.secret"
