@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -28,6 +29,9 @@ NAMES = (
     "writers",
     "hippocampus",
 )
+
+_FOLDERS: set[Path] = set()
+"""Folders of users' files that were loaded."""
 
 
 def load(name: str) -> tuple[Experiment, ...]:
@@ -62,12 +66,16 @@ def named(family: Sequence[Experiment], wanted: Sequence[str]) -> tuple[Experime
 
 
 def loaded(path: Path) -> ModuleType:
-    """A user's Python file, run as a module; what goes wrong in it is one line."""
+    """A user's Python file, run as a module; what goes wrong in it is one line.
+
+    It can import its neighbours, as `python FILE.py` could; in a folder with `__init__.py` also as `from .neighbour`.
+    """
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     loader = SourceFileLoader(path.stem, str(path))
     module = ModuleType(path.stem)
     module.__file__ = str(path)
+    module.__package__ = _package(path.resolve().parent)
     try:
         loader.exec_module(module)
     except ProgfedError:
@@ -75,6 +83,29 @@ def loaded(path: Path) -> ModuleType:
     except Exception as error:
         raise UsageError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     return module
+
+
+def _package(folder: Path) -> str:
+    """Let the modules of a folder be imported; returns the package that the folder is, or no name."""
+    names: list[str] = []
+    _can_import(folder)
+    while (folder / "__init__.py").exists():
+        names, folder = [folder.name, *names], folder.parent
+    if names:
+        _can_import(folder)
+    return ".".join(names)
+
+
+def _can_import(folder: Path) -> None:
+    """Put a folder first on the path; modules of the same names beside files that were loaded earlier make room."""
+    here = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    for name, module in list(sys.modules.items()):
+        parents = Path(getattr(module, "__file__", None) or "").parents
+        if name.split(".")[0] in here and folder not in parents and any(other in parents for other in _FOLDERS):
+            del sys.modules[name]
+    _FOLDERS.add(folder)
+    sys.path[:] = [str(folder), *(entry for entry in sys.path if entry != str(folder))]
+    importlib.invalidate_caches()
 
 
 def _from_file(path: Path) -> tuple[Experiment, ...]:
