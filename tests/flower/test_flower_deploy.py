@@ -12,7 +12,6 @@ import stat
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from flwr.supercore.credential_store.file_credential_store import FileCredential
 from typer.testing import CliRunner
 
 from progfed.cli import app
-from progfed.data.own import SIZES, OwnData
+from progfed.data.own import OwnData
 from progfed.deploy import keys
 from progfed.deploy.federation import Federation
 from progfed.deploy.keys import make_certificates, make_node_key, make_operator_secret, remember_operator
@@ -34,6 +33,8 @@ from progfed.engines.flower.supernode import AGAIN, hasten_content
 from progfed.engines.flower.worker import _forget
 from progfed.errors import DataError, ProgfedError, StorageError, UsageError
 from progfed.examples import Examples
+from progfed.experiment import describe
+from progfed.flower import SIZES
 
 COMMANDS = CliRunner()
 
@@ -266,10 +267,15 @@ def test_own_data_are_counted_only_where_they_are(tmp_path: Path) -> None:
 
 
 def test_a_server_knows_the_numbers_of_own_data_that_it_was_told(tmp_path: Path) -> None:
-    (tmp_path / SIZES).write_text('{"0": 5, "1": 6, "2": 7}')
-    assert list(own_data()(tmp_path).sizes) == [5, 6, 7]
-    with pytest.raises(DataError, match="4 clients"):
-        replace(own_data(), clients=4)(tmp_path)
+    told = own_data().knowing([5, 6, 7])
+    assert list(told(tmp_path).sizes) == [5, 6, 7]
+    assert describe(told) == describe(own_data())  # a node that was not told takes part in the same experiment
+
+
+def test_a_file_of_an_earlier_federated_run_in_the_data_does_not_disturb_a_local_one(tmp_path: Path) -> None:
+    (tmp_path / "1").touch()
+    (tmp_path / SIZES).write_text('{"0": 5}')
+    assert own_data()(tmp_path).client(1).number == 2
 
 
 def test_another_bundle_leaves_nothing_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -41,34 +42,46 @@ Client = TypeVar("Client", ControlHttpClient, RuntimeHttpClient)
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("app") / "tiny"
-    make_app(folder)
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that server and nodes must have been told of."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "examples").touch()
     return folder
 
 
 @pytest.fixture(scope="module")
-def local(app: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("app") / "tiny"
+    experiment = make_app(folder)
+    text = experiment.read_text()
+    experiment.write_text(text.replace("    population =", '    (root / "examples").read_bytes()\n    population ='))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def local(app: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run on this machine alone."""
     out = tmp_path_factory.mktemp("local")
-    run(load(str(app / "fedapp" / "experiment.py"))[0], out)
+    run(load(str(app / "fedapp" / "experiment.py"))[0], out, data=data)
     return out
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def federation(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("federation")
     try:
-        Federation(folder).up(3)
+        Federation(folder).up(3, data=data)
         yield folder
     finally:
         Federation(folder).down()
         assert alive_with(str(folder)) == []
 
 
-def test_flowers_simulation_gives_the_bits_and_bytes_of_one_machine(app: Path, local: Path, tmp_path: Path) -> None:
-    experiment = str(app / "fedapp" / "experiment.py")
-    progfed("run", experiment, "--engine", "flower", "--workers", "2", "--out", str(tmp_path))
+def test_flowers_simulation_gives_the_bits_and_bytes_of_one_machine(
+    app: Path, data: Path, local: Path, tmp_path: Path
+) -> None:
+    command = ["run", str(app / "fedapp" / "experiment.py"), "--data", str(data), "--out", str(tmp_path)]
+    progfed(*command, "--engine", "flower", "--workers", "2")
     assert outcome(tmp_path / "tiny-seed3") == outcome(local)
     assert [r["stage"] for r in outcome(local)[1]] == [1, 2, 2, 2]
     assert alive_with(str(tmp_path)) == []
@@ -85,6 +98,24 @@ def test_a_federation_over_tls_gives_the_bits_and_bytes_of_one_machine(
     assert [process["running"] for process in status["processes"]] == [True] * 7
     assert [node["status"] for node in status["nodes"]] == ["online"] * 3
     assert [run["status"] for run in status["runs"]] == ["finished:completed"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "package", "said"),
+    [
+        (["--set", "rounds=3"], "fedapp", "has no setting 'rounds': it has out, data, deadline, start"),
+        ([], "elsewhere", "cannot be started: `flwr run` says: No module named 'fedapp'"),
+    ],
+    ids=["a setting that the app does not have", "an app without its package"],
+)
+def test_an_app_that_cannot_be_started_is_one_sentence_though_another_run_was_complete(
+    app: Path, federation: Path, tmp_path: Path, settings: list[str], package: str, said: str
+) -> None:
+    shutil.copytree(app, tmp_path / "app")
+    (tmp_path / "app" / "fedapp").rename(tmp_path / "app" / package)
+    done = progfed("deploy", "run", str(tmp_path / "app"), "--dir", str(federation), *settings, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert said in done.stderr
 
 
 def test_a_node_that_is_not_registered_is_refused(federation: Path, tmp_path: Path) -> None:
