@@ -172,6 +172,8 @@ def _digest(content: bytes) -> str:
 
 def _name(value: Any) -> str:
     """The name of a function or class: `module:function`, with the module where progfed's own were first released."""
+    if isinstance(renamed := getattr(value, "identity", None), str):
+        return renamed  # a function whose default has changed names itself anew
     module, name = getattr(value, "__module__", "?"), value.__qualname__
     if str(module).partition(".")[0] == "progfed":
         module = PINNED.get(name.partition(".")[0], module)
