@@ -19,7 +19,7 @@ SOURCE = Path(progfed.__file__).parent
 # from left to right: a layer imports from itself and from those before it
 LAYERS = [
     {"errors"},
-    {"tensors", "rng"},
+    {"tensors", "rng", "live"},
     {"schedule", "rate", "examples"},
     {"blocks", "codec", "server", "aggregate", "privacy", "growth", "course"},
     {"fast"},

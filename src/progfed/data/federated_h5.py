@@ -103,7 +103,8 @@ def emnist(root: Path, *, digits: bool = False, invert: bool = True, verify: boo
     """Federated EMNIST by writer: 3,400 writers and 62 classes, or with `digits` the ten digits only.
 
     The file has 1.0 for paper; `invert` makes ink 1.0, for which MNIST's mean and deviation hold: with them the inputs
-    have mean 0, and without `invert` 2.4. Digits come from `fed_emnist_digitsonly_*.h5` when it is there, else they are picked from the full file.
+    have mean 0, and without `invert` 2.4.
+    Digits come from `fed_emnist_digitsonly_*.h5` when it is there, else they are picked from the full file.
     `verify=False` accepts other numbers of writers and examples than the published ones.
     """
     own = digits and (Path(root) / "fed_emnist_digitsonly_train.h5").exists()

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from progfed import rng
 from progfed.data.integrity import MEGABYTE, damaged, optional, read_file, reading
