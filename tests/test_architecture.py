@@ -22,7 +22,7 @@ LAYERS = [
     {"tensors", "rng", "live"},
     {"schedule", "rate", "examples"},
     {"blocks", "codec", "server", "aggregate", "privacy", "growth", "course"},
-    {"fast"},
+    {"fast", "heads"},
     {"flops", "protocol", "evaluate", "losses", "published"},
     {"recipe"},
     {"replica"},

@@ -1,0 +1,116 @@
+"""Temporary heads that see where things are: features pooled to a small grid of positions, then one layer.
+
+A global average of one or two convolutions carries little, so the shallow stages learn little under it. A grid carries
+more and costs more, positions x channels x classes, so it is chosen by what it may cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from progfed.blocks import Make, Pooled, Progressive, pooled_head
+from progfed.errors import UsageError
+
+Heads = Literal["grid", "pooled"]
+"""Which temporary heads a model has: the largest grid that is cheap enough, or the paper's global average."""
+
+SHARE = 0.1
+"""The most parameters of a temporary head, as a share of the full model's: what its rounds may cost in addition."""
+
+_SIDES = {1: (16, 8, 4, 2), 2: (4, 3, 2), 3: (2,)}
+_POOL = {1: functional.adaptive_avg_pool1d, 2: functional.adaptive_avg_pool2d, 3: functional.adaptive_avg_pool3d}
+
+
+class Grid(nn.Module):
+    """The averages over the cells of a grid laid over the positions of `[batch, channels, …]`, then one layer.
+
+    With `last`, features are `[batch, …, channels]`, as of tokens, and a norm comes first. The number of positions may
+    be any: cells then overlap, or repeat where there are fewer positions than cells.
+    """
+
+    def __init__(self, channels: int, classes: int, grid: Sequence[int], *, last: bool = False) -> None:
+        super().__init__()
+        self.grid = tuple(grid)
+        if len(self.grid) not in _POOL or min(self.grid) < 1:
+            raise UsageError(f"a grid has 1 to 3 sides, each of 1 or more cells, not {self.grid}")
+        if last:
+            self.norm = nn.LayerNorm(channels)
+        self.fc = nn.Linear(math.prod(self.grid) * channels, classes)
+        self._last = last
+
+    def forward(self, features: Tensor) -> Tensor:
+        if self._last:
+            features = self.norm(features).movedim(-1, 1)
+        scores: Tensor = self.fc(_POOL[len(self.grid)](features, self.grid).flatten(1))
+        return scores
+
+    def extra_repr(self) -> str:
+        return f"grid={self.grid}, last={self._last}"
+
+
+def grid_head(channels: int, classes: int, grid: Sequence[int]) -> Make:
+    """A temporary head that pools features `[batch, channels, …]` to a grid, with a side for each axis of positions.
+
+    >>> grid_head(8, 10, (2, 2))()(torch.zeros(1, 8, 7, 5)).shape
+    torch.Size([1, 10])
+    """
+    return lambda: Grid(channels, classes, grid)
+
+
+def fitted_grid(places: Sequence[int], channels: int, classes: int, room: float) -> tuple[int, ...]:
+    """The largest grid over these positions whose head has at most `room` parameters; empty where none has.
+
+    >>> fitted_grid((15, 15), 32, 10, room=6_000), fitted_grid((6, 2), 64, 10, room=6_000)
+    ((4, 4), (4, 2))
+    """
+    for side in _SIDES.get(len(places), ()):
+        grid = tuple(min(side, size) for size in places)
+        if math.prod(grid) > 1 and (math.prod(grid) * channels + 1) * classes <= room:
+            return grid
+    return ()
+
+
+def known(heads: str) -> Heads:
+    """The kind of temporary heads that a name stands for."""
+    if heads == "grid" or heads == "pooled":
+        return heads
+    raise UsageError(f"heads is {heads!r}, but temporary heads are 'grid' or 'pooled': give one of these")
+
+
+def with_heads(model: Progressive, heads: str) -> Progressive:
+    """The model, with grids in place of its pooled temporary heads as far as they cost little (`SHARE`).
+
+    >>> chosen = with_heads(Progressive((nn.Identity,) * 2, (pooled_head(9, 2),) * 2, torch.zeros(1, 9, 8)), "pooled")
+    >>> chosen.make("G1")
+    Pooled(
+      (fc): Linear(in_features=9, out_features=2, bias=True)
+    )
+    """
+    if known(heads) == "pooled":
+        return model
+    with torch.device("meta"):
+        whole = sum(parameter.numel() for parameter in model.at(model.stages).parameters())
+    made = [_gridded(model, stage, SHARE * whole) for stage in range(1, model.stages)]
+    return replace(model, heads=(*made, model.heads[-1]), name=f"{model.name}-grid")
+
+
+def _gridded(model: Progressive, stage: int, room: float) -> Make:
+    """The head of a stage as a grid, where it is a pooled one and a grid has room."""
+    seen: list[Tensor] = []
+    with torch.device("meta"), torch.no_grad():
+        module = model.at(stage).eval()
+        head: Any = module.get_submodule(model.head(stage))
+        if not isinstance(head, Pooled):
+            return model.heads[stage - 1]
+        head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        module(torch.empty_like(model.example, device="meta"))
+    _, channels, *places = seen[0].shape
+    grid = fitted_grid(places, channels, head.fc.out_features, room)
+    return grid_head(channels, head.fc.out_features, grid) if grid else pooled_head(channels, head.fc.out_features)
