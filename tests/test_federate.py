@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -287,6 +287,34 @@ def test_later_settings_of_local_training_leave_the_identity_of_older_runs() -> 
 def test_local_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Local(**settings)
+@pytest.mark.parametrize("norm", [0.01, 0.5, 1e6])
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.01)])
+def test_clipping_equals_torchs_to_the_bit(norm: float, momentum: float, decay: float) -> None:
+    from progfed.replica import Sgd
+
+    draw = torch.Generator().manual_seed(0)
+    start = [torch.randn(3, 8, generator=draw), torch.randn(8, generator=draw), torch.randn(8, 5, generator=draw)]
+    ours, theirs = ([value.clone().requires_grad_() for value in start] for _ in range(2))
+    optimizer = torch.optim.SGD(theirs, lr=0.1, momentum=momentum, weight_decay=decay)
+    step = Sgd(ours, Local(momentum=momentum, weight_decay=decay, clip=norm), 0.1)
+    for _ in range(5):
+        x = torch.randn(4, 3, generator=draw)
+        step(_loss(x, ours))
+        optimizer.zero_grad()
+        _loss(x, theirs).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(theirs, norm)
+        optimizer.step()
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def _loss(x: Tensor, weights: list[Tensor]) -> Tensor:
+    return ((((x @ weights[0] + weights[1]).relu()) @ weights[2]) ** 2).mean()
+
+
+def test_a_norm_that_is_no_positive_number_is_refused() -> None:
+    for norm in (0.0, -1.0, float("nan")):
+        with pytest.raises(UsageError, match="positive number or None"):
+            Local(clip=norm)
 
 
 # --- growth ---------------------------------------------------------------------------------------------------------

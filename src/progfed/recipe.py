@@ -38,7 +38,9 @@ class Local:
     """Local training of one client in one round: SGD, stateless unless asked otherwise.
 
     `prox` is FedProx's mu in mu/2 ||w - w0||^2. A step whose loss is not below `skip_above` is not taken. Momentum
-    starts at zero in each round; with `keep_momentum` a client remembers it from one of its rounds to the next.
+    starts at zero in each round; with `keep_momentum` a client remembers it from one of its rounds to the next. `clip`
+    is the largest norm that the gradient of a step may have, over all parameters; a larger one is scaled down to it,
+    before weight decay and `prox` add to it.
     """
 
     epochs: int = 1
@@ -49,6 +51,7 @@ class Local:
     loss: Loss = functional.cross_entropy
     skip_above: float = field(default=math.inf, metadata=_LATER)
     keep_momentum: bool = field(default=False, metadata=_LATER)
+    clip: float | None = field(default=None, metadata=_LATER)
 
     def __post_init__(self) -> None:
         if not all(isinstance(value, Integral) and value >= 1 for value in (self.epochs, self.batch)):
@@ -62,6 +65,8 @@ class Local:
         for name in ("weight_decay", "prox"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise UsageError(f"{name} is a finite number of 0 or more, not {getattr(self, name)}")
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"clip is the largest norm of a gradient, a positive number or None, not {self.clip}")
 
 
 @dataclass(frozen=True, kw_only=True)

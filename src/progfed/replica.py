@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from progfed.blocks import Progressive, state
 from progfed.codec import schema_of
@@ -73,8 +74,14 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return found
 
 
+def clipped(grads: Sequence[Tensor], norm: float) -> list[Tensor]:
+    """Gradients of at most this norm, as `torch.nn.utils.clip_grad_norm_` makes them, to the bit."""
+    factor = (norm / (get_total_norm(grads) + 1e-6)).clamp(max=1.0)
+    return list(torch._foreach_mul(list(grads), factor))
+
+
 class Sgd:
-    """SGD with weight decay, FedProx's pull towards the start, and momentum; otherwise `torch.optim.SGD` to the bit.
+    """SGD with clipping, weight decay, FedProx's pull towards the start, and momentum: `torch.optim.SGD` to the bit.
 
     One fused pass over memory instead of four. Its kernel rounds the last few elements differently where momentum
     meets a length that no vector register divides; those few small tensors take the plain operations.
@@ -108,6 +115,8 @@ class Sgd:
             for grad, p in zip(gradients(loss, self._parameters), self._parameters, strict=True)
         ]
         with torch.no_grad():
+            if self._local.clip is not None:
+                grads = clipped(grads, self._local.clip)
             if self._local.prox:
                 self._pull(grads)
             first = bool(self._local.momentum) and not self._velocity
