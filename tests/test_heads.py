@@ -92,6 +92,12 @@ def test_a_grid_trains_in_the_fast_layout_and_is_counted() -> None:
     assert phase_cost(model, Phase(1, 1)).parameters - phase_cost(convnet_cifar(), Phase(1, 1)).parameters == 4800
 
 
+def test_the_share_of_the_head_in_its_message_is_told() -> None:
+    model = convnet_cifar(heads="grid")
+    shares = [phase_cost(model, Phase(stage, 1)).head_share for stage in (1, 4)]
+    assert shares == [5130 / (5130 + 896), 650 / 122_570]
+
+
 def test_the_papers_heads_are_what_every_model_has_by_default() -> None:
     assert with_heads(model := convnet_cifar(), "pooled") is model
     assert isinstance(model.make("G1"), Pooled)

@@ -52,7 +52,8 @@ def test_the_papers_rows_without_warm_up_cost_what_was_derived(
     assert planned["relative"]["flops"] == pytest.approx(flops, abs=5e-5)
     assert planned["relative"]["bytes"] == pytest.approx(sent, abs=2e-4)  # envelopes weigh a little
     assert set(planned) >= {"experiment", "run", "stages", "total", "relative"}
-    wanted = {"stage", "rounds", "warmup_rounds", "parameters", "down_bytes", "up_bytes", "flops", "memory_bytes"}
+    wanted = {"stage", "rounds", "warmup_rounds", "parameters", "head_share"}
+    wanted |= {"down_bytes", "up_bytes", "flops", "memory_bytes"}
     assert all(set(stage) >= wanted for stage in planned["stages"])
 
 

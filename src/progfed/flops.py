@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,12 @@ class PhaseCost:
     buffers: frozenset[str]
     down: Schema
     up: Schema
+
+    @property
+    def head_share(self) -> float:
+        """The share of the heads in the numbers of the message down."""
+        sizes = {name: math.prod(shape) for name, shape in self.down.items()}
+        return sum(size for name, size in sizes.items() if part(name).startswith("G")) / sum(sizes.values())
 
 
 def phase_cost(model: Progressive, phase: Phase) -> PhaseCost:

@@ -7,9 +7,9 @@ more and costs more, positions x channels x classes, so it is chosen by what it 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +18,18 @@ from torch.nn import functional
 from progfed.blocks import Make, Pooled, Progressive, pooled_head
 from progfed.errors import UsageError
 
-Heads = Literal["grid", "pooled"]
-"""Which temporary heads a model has: the largest grid that is cheap enough, or the paper's global average."""
+KINDS = ("grid", "pooled")
+"""The temporary heads that a model may have: the largest grid that costs little, or the paper's global average."""
 
 SHARE = 0.1
 """The most parameters of a temporary head, as a share of the full model's: what its rounds may cost in addition."""
 
 _SIDES = {1: (16, 8, 4, 2), 2: (4, 3, 2), 3: (2,)}
-_POOL = {1: functional.adaptive_avg_pool1d, 2: functional.adaptive_avg_pool2d, 3: functional.adaptive_avg_pool3d}
+_POOL: dict[int, Callable[[Tensor, Any], Tensor]] = {
+    1: functional.adaptive_avg_pool1d,
+    2: functional.adaptive_avg_pool2d,
+    3: functional.adaptive_avg_pool3d,
+}
 
 
 class Grid(nn.Module):
@@ -77,9 +81,9 @@ def fitted_grid(places: Sequence[int], channels: int, classes: int, room: float)
     return ()
 
 
-def known(heads: str) -> Heads:
-    """The kind of temporary heads that a name stands for."""
-    if heads == "grid" or heads == "pooled":
+def known(heads: str) -> str:
+    """The kind of temporary heads, where there is one of this name."""
+    if heads in KINDS:
         return heads
     raise UsageError(f"heads is {heads!r}, but temporary heads are 'grid' or 'pooled': give one of these")
 

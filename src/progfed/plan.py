@@ -72,7 +72,7 @@ def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     for index, phase in enumerate(recipe.schedule):
         counts, memory = cost_of(phase), known.memory(name, model, phase, recipe.local)
         spent = _average(deepest or [model.stages], partial(_spent, experiment, index, cost_of))
-        row = stages.setdefault(phase.stage, _row(phase.stage, counts.parameters))
+        row = stages.setdefault(phase.stage, _row(phase.stage, counts))
         row["warmup_rounds" if phase.warmup else "rounds"] += phase.rounds
         for cost in ("down_bytes", "up_bytes", "flops"):
             row[cost] += getattr(spent, cost)
@@ -160,12 +160,13 @@ def average_examples(experiment: Experiment) -> float:
     return experiment.examples / experiment.clients if experiment.clients else 1.0
 
 
-def _row(stage: int, parameters: int) -> Plan:
+def _row(stage: int, counts: PhaseCost) -> Plan:
     return {
         "stage": stage,
         "rounds": 0,
         "warmup_rounds": 0,
-        "parameters": parameters,
+        "parameters": counts.parameters,
+        "head_share": counts.head_share,
         "down_bytes": 0,
         "up_bytes": 0,
         "flops": 0,
