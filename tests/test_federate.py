@@ -287,6 +287,8 @@ def test_later_settings_of_local_training_leave_the_identity_of_older_runs() -> 
 def test_local_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Local(**settings)
+
+
 @pytest.mark.parametrize("norm", [0.01, 0.5, 1e6])
 @pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.01)])
 def test_clipping_equals_torchs_to_the_bit(norm: float, momentum: float, decay: float) -> None:

@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from progfed import rng
-from progfed.rate import Constant, Cosine, Cycles, Moment, MultiStep, Restart
+from progfed.course import turn_at
+from progfed.errors import UsageError
+from progfed.rate import Constant, Cosine, Cycles, Growing, Moment, MultiStep, PerStage, Rate, Restart
+from progfed.recipe import Recipe
+from progfed.schedule import Schedule, end_to_end, progressive
 from progfed.tensors import add, mean, of_parts, select, sub, tree_len, tree_map
 
 
@@ -108,3 +112,26 @@ def test_rates_follow_their_closed_forms() -> None:
 def test_warm_up_rounds_use_the_base_rate() -> None:
     warm = Moment(t=80, of=100, stage_t=1, stage_of=5, warmup=True)
     assert Cosine(0.2)(warm) == MultiStep(0.2)(warm) == Restart(Cosine(0.2))(warm) == 0.2
+
+
+def rates(rate: Rate | float, schedule: Schedule) -> list[float]:
+    recipe = Recipe(schedule=schedule, cohort=1, rate=rate)
+    turns = [turn_at(schedule, number) for number in range(1, 1 + sum(phase.rounds for phase in schedule))]
+    return [recipe.rate(turn.moment) for turn in turns if turn]
+
+
+def test_a_number_is_the_rate_while_the_model_grows_and_a_cosine_in_the_last_stage() -> None:
+    by_hand = PerStage((Constant(0.1), Constant(0.1), Restart(Cosine(0.1))))
+    for warmup in (0, 2):
+        schedule = progressive(20, stages=3, warmup=warmup)
+        assert rates(0.1, schedule) == rates(Growing(0.1), schedule) == rates(by_hand, schedule)
+
+
+def test_a_number_is_a_cosine_where_nothing_grows() -> None:
+    assert rates(0.1, end_to_end(20, stages=3)) == rates(Cosine(0.1), end_to_end(20, stages=3))
+
+
+@pytest.mark.parametrize("rate", [-0.1, math.nan, math.inf])
+def test_a_rate_that_is_no_finite_number_is_refused(rate: float) -> None:
+    with pytest.raises(UsageError, match="a learning rate is a finite number"):
+        Recipe(schedule=end_to_end(2, stages=1), cohort=1, rate=rate)

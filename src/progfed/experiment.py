@@ -16,6 +16,7 @@ from progfed.errors import UsageError
 from progfed.evaluate import Examiner, Metric, accuracy
 from progfed.examples import FederatedData
 from progfed.federate import Round, federate
+from progfed.flops import phase_cost
 from progfed.identity import describe, identity
 from progfed.keeping import keeping
 from progfed.memory import phase_memory
