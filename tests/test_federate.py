@@ -28,7 +28,7 @@ from progfed.growth import Plateau
 from progfed.protocol import Task, Update
 from progfed.rate import Constant
 from progfed.recipe import Local, Recipe
-from progfed.schedule import Phase, end_to_end, mixed, partial, progressive, random
+from progfed.schedule import Phase, end_to_end, length, mixed, partial, progressive, random
 from progfed.server import ServerOptimizer, fedadam, fedavg, fedyogi
 from tiny import tiny_data, tiny_model, tiny_recipe
 
@@ -456,11 +456,19 @@ def test_a_run_continues_after_any_round_to_the_same_bits() -> None:
 
 
 def test_turns_count_warm_up_apart_from_the_budget() -> None:
-    schedule = progressive(6, stages=3, warmup=1)
+    schedule = progressive(6, stages=3, warmup=1, hold=False)
     listed = [turn for number in range(1, 9) if (turn := turn_at(schedule, number))]
     assert [turn.number for turn in listed] == list(range(1, 9))
     assert [turn.moment.t for turn in listed] == [0, 1, 1, 2, 2, 3, 4, 5]
     assert turn_at(schedule, 9) is None
+
+
+def test_rounds_that_hold_the_rate_count_for_the_budget_but_do_not_advance_it() -> None:
+    schedule = progressive(6, stages=3, warmup=1)
+    listed = [turn.moment for number in range(1, 9) if (turn := turn_at(schedule, number))]
+    assert [moment.t for moment in listed] == [0, 0, 0, 0, 0, 1, 2, 3]
+    assert {moment.of for moment in listed} == {4}
+    assert length(schedule) == 6
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------

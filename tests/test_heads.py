@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
@@ -47,13 +49,38 @@ def test_tokens_are_normed_and_pooled_along_their_axis() -> None:
     torch.testing.assert_close(head(tokens), functional.linear(halves, head.fc.weight, head.fc.bias))
 
 
+def test_many_classes_leave_room_for_fewer_channels_which_every_cell_projects_to_alike() -> None:
+    head, features = Grid(6, 3, (2, 2), width=2), torch.rand(2, 6, 4, 4)
+    before = functional.conv2d(features, head.project.weight[:, :, None, None], head.project.bias)
+    cells = functional.avg_pool2d(before, 2).flatten(2).transpose(1, 2).flatten(1)
+    torch.testing.assert_close(head(features), functional.linear(cells, head.fc.weight, head.fc.bias))
+
+
 def test_the_grid_is_the_largest_that_has_room() -> None:
-    sizes = {room: fitted_grid((8, 8), 32, 10, room) for room in (5_130, 5_129, 2_890, 2_889, 1_290, 1_289)}
-    assert list(sizes.values()) == [(4, 4), (3, 3), (3, 3), (2, 2), (2, 2), ()]
-    assert fitted_grid((64,), 8, 2, 1e6) == (16,)
-    assert fitted_grid((9, 9, 9), 8, 2, 1e6) == (2, 2, 2)
-    assert fitted_grid((3, 1), 8, 2, 1e6) == (3, 1)
-    assert fitted_grid((1, 1), 8, 2, 1e6) == fitted_grid((), 8, 2, 1e6) == ()
+    rooms = {room: fitted_grid((8, 8), 32, 10, room) for room in (5_130, 5_129, 1_554, 1_553, 994, 993, 594, 593)}
+    assert list(rooms.values()) == [
+        *(((4, 4), None), ((4, 4), 26), ((4, 4), 8)),
+        *(((3, 3), 12), ((3, 3), 8), ((2, 2), 13), ((2, 2), 8), None),
+    ]
+    assert fitted_grid((64,), 8, 2, 1e6) == ((16,), None)
+    assert fitted_grid((9, 9, 9), 8, 2, 1e6) == ((2, 2, 2), None)
+    assert fitted_grid((3, 1), 8, 2, 1e6) == ((3, 1), None)
+    assert fitted_grid((1, 1), 8, 2, 1e6) is fitted_grid((), 8, 2, 1e6) is None
+
+
+@given(
+    places=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    channels=st.integers(1, 300),
+    classes=st.integers(1, 300),
+    room=st.integers(0, 100_000),
+)
+def test_a_fitted_head_never_has_more_parameters_than_its_room(
+    places: list[int], channels: int, classes: int, room: int
+) -> None:
+    if fitted := fitted_grid(places, channels, classes, room):
+        with torch.device("meta"):
+            head = Grid(channels, classes, fitted[0], width=fitted[1])
+        assert sum(parameter.numel() for parameter in head.parameters()) <= room
 
 
 @pytest.mark.parametrize("make", [convnet_mnist, convnet_cifar, resnet18, vgg16])
@@ -77,9 +104,10 @@ def test_a_model_of_ones_own_has_grids_unless_it_asks_for_pooled_heads() -> None
     assert isinstance(found["pooled"].make("G1"), Pooled)
 
 
-def test_many_classes_get_a_smaller_grid_or_a_pooled_head() -> None:
-    grids = [getattr(split(convnet(k), stages=3, example=IMAGES).make("G1"), "grid", ()) for k in (10, 150, 1000)]
-    assert grids == [(4, 4), (3, 3), ()]
+def test_many_classes_get_narrow_cells_then_a_smaller_grid_then_a_pooled_head() -> None:
+    found = [split(convnet(classes), stages=3, example=IMAGES).make("G1") for classes in (10, 150, 300, 20_000)]
+    assert [getattr(head, "grid", ()) for head in found] == [(4, 4), (4, 4), (3, 3), ()]
+    assert [hasattr(head, "project") for head in found] == [False, True, True, False]
 
 
 def test_a_grid_trains_in_the_fast_layout_and_is_counted() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from progfed import rng
 from progfed.course import turn_at
 from progfed.errors import UsageError
-from progfed.rate import Constant, Cosine, Cycles, Growing, Moment, MultiStep, PerStage, Rate, Restart
+from progfed.rate import Constant, Cosine, Cycles, Moment, MultiStep, PerStage, Rate, Restart
 from progfed.recipe import Recipe
-from progfed.schedule import Schedule, end_to_end, progressive
+from progfed.schedule import Phase, Schedule, end_to_end, progressive
 from progfed.tensors import add, mean, of_parts, select, sub, tree_len, tree_map
 
 
@@ -120,15 +120,21 @@ def rates(rate: Rate | float, schedule: Schedule) -> list[float]:
     return [recipe.rate(turn.moment) for turn in turns if turn]
 
 
-def test_a_number_is_the_rate_while_the_model_grows_and_a_cosine_in_the_last_stage() -> None:
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_growing_holds_the_first_rate_until_the_full_model_is_trained(warmup: int) -> None:
     by_hand = PerStage((Constant(0.1), Constant(0.1), Restart(Cosine(0.1))))
-    for warmup in (0, 2):
-        schedule = progressive(20, stages=3, warmup=warmup)
-        assert rates(0.1, schedule) == rates(Growing(0.1), schedule) == rates(by_hand, schedule)
+    schedule = progressive(20, stages=3, warmup=warmup)
+    assert rates(Cosine(0.1), schedule) == rates(0.1, schedule) == rates(by_hand, schedule)
+    assert min(rates(MultiStep(0.1, (0.1,)), schedule)[: -schedule[-1].rounds]) == 0.1
 
 
-def test_a_number_is_a_cosine_where_nothing_grows() -> None:
-    assert rates(0.1, end_to_end(20, stages=3)) == rates(Cosine(0.1), end_to_end(20, stages=3))
+def test_the_papers_cosine_runs_over_all_rounds() -> None:
+    paper = rates(Cosine(0.1), progressive(20, stages=3, hold=False))
+    assert paper == rates(Cosine(0.1), end_to_end(20, stages=3)) == rates(0.1, end_to_end(20, stages=3))
+
+
+def test_a_schedule_that_only_holds_stays_at_the_first_rate() -> None:
+    assert rates(Cosine(0.1), (Phase(1, 3, hold=True),)) == [0.1] * 3
 
 
 @pytest.mark.parametrize("rate", [-0.1, math.nan, math.inf])

@@ -123,7 +123,7 @@ def peaks(model: Progressive, recipe: Recipe) -> Callable[[Phase], int]:
     known: dict[Phase, int] = {}
 
     def peak(phase: Phase) -> int:
-        alike = replace(phase, rounds=1, warmup=False)
+        alike = replace(phase, rounds=1, warmup=False, hold=False)
         if alike not in known:
             known[alike] = phase_memory(model, alike, recipe.local).peak
         return known[alike]

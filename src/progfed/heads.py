@@ -24,6 +24,9 @@ KINDS = ("grid", "pooled")
 SHARE = 0.1
 """The most parameters of a temporary head, as a share of the full model's: what its rounds may cost in addition."""
 
+LEAST = 8
+"""The fewest channels that the cells of a grid are projected to; rather a smaller grid than fewer."""
+
 _SIDES = {1: (16, 8, 4, 2), 2: (4, 3, 2), 3: (2,)}
 _POOL: dict[int, Callable[[Tensor, Any], Tensor]] = {
     1: functional.adaptive_avg_pool1d,
@@ -35,50 +38,67 @@ _POOL: dict[int, Callable[[Tensor, Any], Tensor]] = {
 class Grid(nn.Module):
     """The averages over the cells of a grid laid over the positions of `[batch, channels, …]`, then one layer.
 
-    With `last`, features are `[batch, …, channels]`, as of tokens, and a norm comes first. The number of positions may
-    be any: cells then overlap, or repeat where there are fewer positions than cells.
+    With `width` every cell's channels are first projected to so many, the same way in each. With `last`, features are
+    `[batch, …, channels]`, as of tokens, and a norm comes first. The number of positions may be any: cells then
+    overlap, or repeat where there are fewer positions than cells.
     """
 
-    def __init__(self, channels: int, classes: int, grid: Sequence[int], *, last: bool = False) -> None:
+    def __init__(
+        self, channels: int, classes: int, grid: Sequence[int], *, width: int | None = None, last: bool = False
+    ) -> None:
         super().__init__()
         self.grid = tuple(grid)
         if len(self.grid) not in _POOL or min(self.grid) < 1:
             raise UsageError(f"a grid has 1 to 3 sides, each of 1 or more cells, not {self.grid}")
         if last:
             self.norm = nn.LayerNorm(channels)
-        self.fc = nn.Linear(math.prod(self.grid) * channels, classes)
-        self._last = last
+        if width is not None:
+            self.project = nn.Linear(channels, width)
+        self.fc = nn.Linear(math.prod(self.grid) * (width or channels), classes)
+        self._projects, self._last = width is not None, last
 
     def forward(self, features: Tensor) -> Tensor:
         if self._last:
             features = self.norm(features).movedim(-1, 1)
-        scores: Tensor = self.fc(_POOL[len(self.grid)](features, self.grid).flatten(1))
+        cells = _POOL[len(self.grid)](features, self.grid)
+        if self._projects:
+            cells = self.project(cells.flatten(2).transpose(1, 2))
+        scores: Tensor = self.fc(cells.flatten(1))
         return scores
 
     def extra_repr(self) -> str:
         return f"grid={self.grid}, last={self._last}"
 
 
-def grid_head(channels: int, classes: int, grid: Sequence[int]) -> Make:
+def grid_head(channels: int, classes: int, grid: Sequence[int], *, width: int | None = None) -> Make:
     """A temporary head that pools features `[batch, channels, …]` to a grid, with a side for each axis of positions.
 
     >>> grid_head(8, 10, (2, 2))()(torch.zeros(1, 8, 7, 5)).shape
     torch.Size([1, 10])
     """
-    return lambda: Grid(channels, classes, grid)
+    return lambda: Grid(channels, classes, grid, width=width)
 
 
-def fitted_grid(places: Sequence[int], channels: int, classes: int, room: float) -> tuple[int, ...]:
-    """The largest grid over these positions whose head has at most `room` parameters; empty where none has.
+def fitted_grid(
+    places: Sequence[int], channels: int, classes: int, room: float
+) -> tuple[tuple[int, ...], int | None] | None:
+    """The largest grid over these positions whose head has at most `room` parameters, and the width of its cells.
 
-    >>> fitted_grid((15, 15), 32, 10, room=6_000), fitted_grid((6, 2), 64, 10, room=6_000)
-    ((4, 4), (4, 2))
+    Where all channels do not fit, as with many classes, cells are projected to as many as do, and to `LEAST` at least.
+    None where nothing fits.
+
+    >>> fitted_grid((15, 15), 32, 10, room=6_000), fitted_grid((6, 2), 64, 100, room=12_000)
+    (((4, 4), None), ((4, 2), 13))
     """
     for side in _SIDES.get(len(places), ()):
         grid = tuple(min(side, size) for size in places)
-        if math.prod(grid) > 1 and (math.prod(grid) * channels + 1) * classes <= room:
-            return grid
-    return ()
+        cells = math.prod(grid)
+        if cells > 1 and (cells * channels + 1) * classes <= room:
+            return grid, None
+        width = int((room - classes) // (channels + 1 + cells * classes))
+        if cells > 1 and LEAST <= width < channels:
+            return grid, width
+    return None
 
 
 def known(heads: str) -> str:
@@ -116,5 +136,6 @@ def _gridded(model: Progressive, stage: int, room: float) -> Make:
         head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         module(torch.empty_like(model.example, device="meta"))
     _, channels, *places = seen[0].shape
-    grid = fitted_grid(places, channels, head.fc.out_features, room)
-    return grid_head(channels, head.fc.out_features, grid) if grid else pooled_head(channels, head.fc.out_features)
+    classes = head.fc.out_features
+    fitted = fitted_grid(places, channels, classes, room)
+    return grid_head(channels, classes, fitted[0], width=fitted[1]) if fitted else pooled_head(channels, classes)

@@ -37,14 +37,14 @@ class Known:
 
     def cost(self, name: str, model: Progressive, phase: Phase) -> PhaseCost:
         """What a phase costs; `name` stands for the model."""
-        key = name, replace(phase, rounds=1, warmup=False)
+        key = name, replace(phase, rounds=1, warmup=False, hold=False)
         if key not in self._costs:
             self._costs[key] = phase_cost(model, phase)
         return self._costs[key]
 
     def memory(self, name: str, model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
         """What a phase holds in memory."""
-        key = name, replace(phase, rounds=1, warmup=False), replace(local, epochs=1)
+        key = name, replace(phase, rounds=1, warmup=False, hold=False), replace(local, epochs=1)
         if key not in self._memory:
             self._memory[key] = phase_memory(model, phase, local)
         return self._memory[key]

@@ -13,7 +13,8 @@ from progfed.errors import UsageError
 class Moment:
     """Where training stands: round `t` of `of`, and round `stage_t` of `stage_of` in the running phase of a stage.
 
-    Warm-up rounds do not count: in them `t` is that of the round that follows, and `warmup` is set.
+    Warm-up rounds do not count: in them `t` is that of the round that follows, and `warmup` is set. Nor do rounds of
+    phases that `hold` the rate.
     """
 
     t: int
@@ -128,31 +129,10 @@ class PerStage:
         return self.rates[min(moment.stage, len(self.rates)) - 1](moment)
 
 
-@dataclass(frozen=True)
-class Growing:
-    """`lr` while the model grows, then from `lr` to 0 along half a cosine over the rounds of the last stage.
-
-    One cosine over the whole run would leave the full model, which is the last to be trained, with a fraction of the
-    rate. Without growth it is `Cosine(lr)`. A recipe whose rate is a plain number uses this.
-
-    >>> [Growing(0.1)(Moment(t, 12, t % 4, 4)) for t in (0, 7, 8, 10)]
-    [0.1, 0.1, 0.1, 0.05]
-    """
-
-    lr: float
-
-    def __post_init__(self) -> None:
-        _check(self.lr)
-
-    def __call__(self, moment: Moment) -> float:
-        last = moment.of - moment.t == moment.stage_of - moment.stage_t
-        return Restart(Cosine(self.lr))(moment) if last else self.lr
-
-
 def as_rate(value: Any) -> Rate:
-    """A learning rate as it may be written in a recipe: a number is `Growing` from it."""
+    """A learning rate as it may be written in a recipe: a number is `Cosine` of it."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return Growing(value)
+        return Cosine(value)
     if not callable(value) or isinstance(value, type):
         raise UsageError(f"a rate is a number, or a value such as Cosine(0.1), not {value!r:.60}")
     return value  # type: ignore[no-any-return]

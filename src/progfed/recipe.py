@@ -73,11 +73,10 @@ class Local:
 class Recipe:
     """A schedule, and how each of its rounds goes.
 
-    `cohort` clients are drawn in each round. `rate` is the learning rate: a function of the moment, or one number, the
-    rate while the model grows, from which it falls to 0 along half a cosine in the last stage (`Growing`). The mean of
-    the updates is weighted by their examples, or `uniform`. `up` and `down` are the codecs of the two directions. With
-    `feedback` a client adds what its codec lost to its next update; with `delta` a client that took part in the round
-    before is sent only the compressed change of the model it holds.
+    `cohort` clients are drawn in each round. `rate` is the learning rate: a function of the moment, or one number,
+    which stands for `Cosine` of it. The mean of the updates is weighted by their examples, or `uniform`. `up` and
+    `down` are the codecs of the two directions. With `feedback` a client adds what its codec lost to its next update;
+    with `delta` a client that took part in the round before is sent only the compressed change of the model it holds.
     A round needs `min_updates` valid updates, or training stops. The schedule of `random` is drawn from `seed`.
 
     `aggregate` says how updates become one; `privacy` makes that a noisy mean. With `over_selection` of 1.3 three

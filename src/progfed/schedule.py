@@ -6,7 +6,7 @@ Nothing else in the library asks which strategy is running: it asks a phase for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from progfed import rng
@@ -19,7 +19,8 @@ class Phase:
 
     `trains` names the blocks that learn (1-based; empty: all of M^stage); the heads in use always learn.
     `heads` names the heads whose losses are summed (empty: the head of the stage).
-    Warm-up rounds are extra to the budget T and do not advance the learning-rate schedule.
+    Warm-up rounds are extra to the budget T and do not advance the learning-rate schedule. Nor do rounds that `hold`
+    it, but these are part of T: while the model grows, the rate stays where it starts.
     """
 
     stage: int
@@ -27,6 +28,7 @@ class Phase:
     trains: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
     warmup: bool = False
+    hold: bool = field(default=False, metadata={"later": True})
 
     @property
     def trained_blocks(self) -> tuple[int, ...]:
@@ -75,14 +77,21 @@ def end_to_end(rounds: int, *, stages: int) -> Schedule:
     return (Phase(stages, rounds),)
 
 
-def progressive(rounds: int, *, stages: int, lengths: Sequence[int] | None = None, warmup: int = 0) -> Schedule:
+def progressive(
+    rounds: int, *, stages: int, lengths: Sequence[int] | None = None, warmup: int = 0, hold: bool = True
+) -> Schedule:
     """ProgFed (Algorithm 1): M^1, M^2, ... M^S, each after `warmup` extra rounds that train only E_s and G_s.
+
+    The learning-rate schedule of the recipe, such as a cosine, runs over the rounds of the full model, and holds its
+    first rate before. With `hold=False` it runs over all rounds, as in the paper: the full model, which is the last to
+    be trained, then begins at a fraction of the rate.
 
     >>> [(p.stage, p.rounds) for p in progressive(12, stages=3)]
     [(1, 2), (2, 2), (3, 8)]
     """
     stage_rounds = enumerate(_lengths(rounds, stages, lengths), start=1)
-    return with_warmup(tuple(Phase(stage, length) for stage, length in stage_rounds), warmup)
+    phases = tuple(Phase(stage, length, hold=hold and stage < stages) for stage, length in stage_rounds)
+    return with_warmup(phases, warmup)
 
 
 def layerwise(rounds: int, *, stages: int) -> Schedule:
@@ -164,7 +173,7 @@ def within(phase: Phase, deepest: int) -> Phase:
     deeper one, its last.
 
     >>> within(Phase(3, 5), 2), within(Phase(3, 5, trains=(3,), warmup=True), 2).trains
-    (Phase(stage=2, rounds=5, trains=(), heads=(), warmup=False), (2,))
+    (Phase(stage=2, rounds=5, trains=(), heads=(), warmup=False, hold=False), (2,))
     """
     if phase.stage <= deepest:
         return phase

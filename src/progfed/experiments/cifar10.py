@@ -26,7 +26,7 @@ _SMALL, _SMALL_RESTARTED, _SMALL_PUBLISHED = (
 )
 
 END_TO_END = end_to_end(ROUNDS, stages=STAGES)
-PROGRESSIVE = progressive(ROUNDS, stages=STAGES)
+PROGRESSIVE = progressive(ROUNDS, stages=STAGES, hold=False)
 # what end-to-end training gives for the bytes of progressive training, with a cosine that ends there
 _EQUAL_BYTES = end_to_end(23, stages=STAGES)
 
@@ -36,7 +36,7 @@ RUNS = (
     scheduled(BASE, "equal-bytes", _EQUAL_BYTES, baseline="end-to-end"),
     # two remedies for what that rate costs while the model grows: rates of the stages' own, rounds for the new block
     scheduled(_RESTARTED, "restart", PROGRESSIVE, baseline="end-to-end"),
-    scheduled(BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
+    scheduled(BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1, hold=False), baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25-end-to-end", END_TO_END, baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25", PROGRESSIVE, baseline="end-to-end"),
     scheduled(_SMALL_RESTARTED, "lq-8+sp-25-restart", PROGRESSIVE, baseline="end-to-end"),

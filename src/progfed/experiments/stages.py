@@ -36,6 +36,7 @@ RUNS = (
                 stages=stages,
                 lengths=[*[length] * (stages - 1), rounds - (stages - 1) * length],
                 warmup=25,
+                hold=False,
             ),
             baseline="end-to-end",
         )

@@ -22,7 +22,7 @@ RUNS = (
     *(
         scheduled(_RESTARTING, name, schedule, baseline="end-to-end")
         for name, schedule in {
-            "progressive": progressive(ROUNDS, stages=STAGES, warmup=WARMUP),
+            "progressive": progressive(ROUNDS, stages=STAGES, warmup=WARMUP, hold=False),
             "layerwise": layerwise(ROUNDS, stages=STAGES),
             "partial": partial(ROUNDS, stages=STAGES),
             "mixed": mixed(ROUNDS, stages=STAGES),

@@ -28,13 +28,13 @@ _BASE = replace(
 )
 _RATES = PerStage((Constant(0.1), Constant(0.1), Restart(Cosine(0.1))))
 _RESTARTED = replace(_BASE, recipe=replace(_BASE.recipe, rate=_RATES))
-_GROWING = progressive(ROUNDS, stages=STAGES)
+_GROWING = progressive(ROUNDS, stages=STAGES, hold=False)
 
 RUNS = (
     scheduled(_BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
     scheduled(_BASE, "progressive", _GROWING, baseline="end-to-end"),
     # as published: in the warm-up the new layers learn at the full rate
-    scheduled(_BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
+    scheduled(_BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1, hold=False), baseline="end-to-end"),
     # what end-to-end training gives for the bytes of `progressive`, with a cosine that ends there
     scheduled(_BASE, "equal-bytes", end_to_end(40, stages=STAGES), baseline="end-to-end"),
     scheduled(_RESTARTED, "restart", _GROWING, baseline="end-to-end"),

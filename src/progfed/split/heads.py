@@ -71,8 +71,8 @@ def temporary(kind: Kind, end: Call, *, tied: str = "") -> Make:
     width = end.shape[-1 if last else 1]
     places = end.shape[1:-1] if last else end.shape[2:]
     if task == "classification" and len(output) == 2:
-        if grid := fitted_grid(places, width, output[1], kind.room):
-            return lambda: Grid(width, output[1], grid, last=last)
+        if fitted := fitted_grid(places, width, output[1], kind.room):
+            return lambda: Grid(width, output[1], fitted[0], width=fitted[1], last=last)
         return (lambda: PooledTokens(width, output[1])) if last else pooled_head(width, output[1])
     if task == "tokens" and len(end.shape) == len(output) == 3 and end.shape[1] == output[1]:
         return (lambda: TiedTokens(width, tied)) if tied else (lambda: Tokens(width, output[2]))
