@@ -18,7 +18,7 @@ from progfed.cli.options import chosen
 from progfed.codec import Float, codec
 from progfed.course import turn_at
 from progfed.errors import UsageError
-from progfed.experiment import run
+from progfed.experiment import run, train
 from progfed.experiments.stages import PAPER
 from progfed.flops import phase_cost
 from progfed.models.resnet import resnet18
@@ -226,17 +226,18 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_a_users_own_file_plans_runs_continues_and_reports(own: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+    out = tmp_path / "out" / "run-seed0"
     code, text, _ = command("plan", str(own), "--json")
     assert code == 0
     planned = json.loads(text)[0]["total"]
-    code, text, log = command("run", str(own), "--run", "run", "--out", str(out), "--workers", "1", "--json")
+    code, text, log = command("run", str(own), "--run", "run", "--out", str(out.parent), "--workers", "1", "--json")
     assert code == 0
     assert json.loads(text)[0]["cost"]["down_bytes"] == planned["down_bytes"]
     assert len(log.splitlines()) == 4  # one plain line per round where there is no terminal
     assert RunDirectory(out).read("summary.json") == json.loads(text)[0]
-    code, _, log = command("run", str(own), "--run", "run", "--out", str(out))
+    code, _, log = command("run", str(own), "--out", str(out.parent))  # naming the only run changes nothing
     assert (code, log) == (0, "")
+    assert [path.name for path in out.parent.iterdir()] == ["run-seed0"]
     code, text, _ = command("report", str(out), "--out", str(tmp_path / "report"))
     assert code == 0
     assert (tmp_path / "report" / "report.html").exists()
@@ -244,10 +245,26 @@ def test_a_users_own_file_plans_runs_continues_and_reports(own: Path, tmp_path: 
 
 def test_fresh_moves_the_old_run_aside(own: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for arguments in ([], ["--seed", "2", "--fresh"]):
-        assert command("run", str(own), "--run", "run", "--out", str(out), "--workers", "1", *arguments)[0] == 0
-    assert RunDirectory(out).read("summary.json")["seed"] == 2  # type: ignore[index]
-    assert RunDirectory(tmp_path / "out.old1").read("summary.json")["seed"] == 0  # type: ignore[index]
+    for arguments in ([], ["--rounds", "2", "--fresh"]):
+        assert command("run", str(own), "--out", str(out), "--workers", "1", *arguments)[0] == 0
+    assert RunDirectory(out / "run-seed0").read("summary.json")["rounds"] == 2  # type: ignore[index]
+    assert RunDirectory(out / "run-seed0.old1").read("summary.json")["rounds"] == 4  # type: ignore[index]
+
+
+def test_a_run_that_an_older_version_put_into_out_itself_is_continued_there(own: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (experiment,) = experiments.load(str(own))
+    next(train(experiment, out, data=tmp_path))
+    assert command("run", str(own), "--out", str(out), "--workers", "1")[0] == 0
+    assert RunDirectory(out).read("summary.json")["rounds"] == 4  # type: ignore[index]
+    assert command("run", str(own), "--out", str(out), "--workers", "1", "--seed", "1")[0] == 0
+    assert RunDirectory(out / "run-seed1").read("summary.json")["seed"] == 1  # type: ignore[index]
+
+
+def test_after_a_refused_command_the_corrected_one_runs(own: Path, tmp_path: Path) -> None:
+    arguments = ["run", str(own), "--out", str(tmp_path / "out"), "--workers", "1"]
+    assert command(*arguments, "--set", "cohort=9")[0] == 2
+    assert command(*arguments)[0] == 0
 
 
 CASES: list[tuple[list[str], int, str]] = [
@@ -262,6 +279,22 @@ CASES: list[tuple[list[str], int, str]] = [
     (["run", "OWN", "--device", "cuda", "--engine", "flower"], 2, "--device is for the local engine"),
     (["run", "federated", "--run", "cifar10", "--data", "nowhere"], 3, "cifar"),
     (["run", "OWN", "--out", "FILE/below"], 5, "cannot be written"),
+    (["run", "OWN", "--out", "FILE"], 5, "--out FILE is a file: give a folder"),
+    (["demo", "--out", "FILE"], 5, "--out FILE is a file: give a folder"),
+    (["run", "OWN", "--data", "FILE"], 3, "--data FILE is a file: give the folder that holds the data sets"),
+    (["data", "list", "--data", "FILE"], 3, "--data FILE is a file"),
+    (["run", "OWN", "--rounds", "-5"], 2, "--rounds takes 1 or more, not -5"),
+    (["plan", "demo", "--rounds", "0"], 2, "--rounds takes 1 or more, not 0"),
+    (["inspect", "own.py:model", "--stages", "0"], 2, "--stages takes 1 or more, not 0"),
+    (["inspect", "own.py:model", "--rounds", "0"], 2, "--rounds takes 1 or more, not 0"),
+    (["plan", "demo", "--set", "cohort=1000"], 2, "a cohort of 1000 clients cannot be drawn from 50"),
+    (["run", "OWN", "--set", "rate.lr=-1"], 2, "a learning rate is a finite number of 0 or more, not -1.0"),
+    (["run", "OWN", "--set", "momentum=2"], 2, "momentum is 0 to below 1"),
+    (["run", "FOLDER.py"], 2, "FOLDER.py is a folder"),
+    (["run", "binary.py"], 2, "binary.py cannot be loaded: SyntaxError"),
+    (["run", "three.py"], 2, "three.py must define EXPERIMENT = progfed.Experiment"),
+    (["run", f"{'x' * 300}.py"], 5, "cannot be used: File name too long"),
+    (["inspect", f"{'x' * 300}.py:net"], 5, "cannot be used: File name too long"),
     (["report", "nowhere"], 2, "nowhere"),
 ]
 
@@ -277,6 +310,9 @@ def test_a_mistake_is_one_line_and_a_documented_exit_code(
     message: str,
 ) -> None:
     (tmp_path / "FILE").write_text("")
+    (tmp_path / "FOLDER.py").mkdir()
+    (tmp_path / "binary.py").write_bytes(b"\x00\xff")
+    (tmp_path / "three.py").write_text("EXPERIMENT = 3")
     monkeypatch.chdir(tmp_path)
     filled = [str(own) if argument == "OWN" else argument for argument in arguments]
     monkeypatch.setattr(sys, "argv", ["progfed", *filled])
@@ -311,11 +347,24 @@ def test_every_experiment_is_listed_and_has_its_baseline() -> None:
                 )
 
 
-@pytest.mark.parametrize("arguments", [[], ["run"], ["plan"], ["demo"], ["report"], ["list"], ["data"]])
+HELP = [[], ["run"], ["plan"], ["demo"], ["report"], ["list"], ["data"], ["data", "show"], ["deploy", "up"]]
+
+
+@pytest.mark.parametrize("arguments", HELP)
 def test_every_command_has_help(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, [*arguments, "--help"])
     assert result.exit_code == 0
     assert "Usage" in result.stdout
+    assert "\\[" not in result.stdout
+
+
+def test_names_cannot_steer_the_terminal(own: Path, tmp_path: Path) -> None:
+    own.write_text(own.read_text().replace('name="own"', 'name="o[red]w\\x1b[2Jn", run="\\x1b]0;r"'))
+    told = "".join(map(str, command("plan", str(own)) + command("inspect", str(own))))
+    told += "".join(map(str, command("run", str(own), "--out", str(tmp_path / "out"), "--workers", "1")))
+    told += "".join(map(str, command("run", str(own), "--run", "\x1b[2J")))
+    assert "o[red]w�[2Jn" in told
+    assert "\x1b" not in told
 
 
 def test_two_rounds_of_the_demo_make_a_report(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class ProgfedError(Exception):
     """Something the user can act on; the message says what was wrong, where, and what to do."""
@@ -41,3 +44,13 @@ class MessageError(ProgfedError):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question that offers up to three known words near to a wrong one; empty where none is near.
+
+    >>> did_you_mean("epoch", ["epochs", "batch"])
+    'did you mean epochs? '
+    """
+    near = difflib.get_close_matches(word, list(dict.fromkeys(known)), n=3, cutoff=0.5)
+    return f"did you mean {', '.join(near)}? " if near else ""

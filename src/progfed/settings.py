@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from progfed.errors import UsageError
+from progfed.errors import UsageError, did_you_mean
 from progfed.experiment import Experiment
 from progfed.rate import top_rate, with_top_rate
 from progfed.schedule import rescale, with_warmup
@@ -42,8 +41,7 @@ def override(experiment: Experiment, setting: str) -> Experiment:
         return _changed(experiment, matches[0], _parsed(known[matches[0]], matches[0], text))
     if matches:
         raise UsageError(f"--set {key} could mean {' or '.join(matches)}: give more of the path")
-    near = difflib.get_close_matches(key, [*known, *(path.split(".")[-1] for path in known)], n=3, cutoff=0.5)
-    hint = f"did you mean {', '.join(dict.fromkeys(near))}? " if near else ""
+    hint = did_you_mean(key, [*known, *(path.split(".")[-1] for path in known)])
     raise UsageError(f"--set has no key {key!r}: {hint}known keys are {', '.join(known)}")
 
 

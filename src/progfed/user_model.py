@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from progfed.blocks import Progressive
-from progfed.errors import ProgfedError, UsageError
+from progfed.errors import ProgfedError, UsageError, did_you_mean
 from progfed.experiments import loaded
 from progfed.split import split
 from progfed.tensors import tree_map
@@ -114,9 +113,8 @@ def _made(module: ModuleType, name: str, target: str) -> Any:
     """What a name stands for; a function or class is called to make it."""
     if not hasattr(module, name):
         known = [known for known in vars(module) if not known.startswith("_")]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(known) or 'no names at all'}"
-        raise UsageError(f"{target}: the file has no {name!r}; {hint}")
+        hint = did_you_mean(name, known) or f"it has {', '.join(known) or 'no names at all'}"
+        raise UsageError(f"{target}: the file has no {name!r}; {hint.strip()}")
     value = getattr(module, name)
     if isinstance(value, nn.Module | Progressive | Tensor) or not callable(value):
         return value

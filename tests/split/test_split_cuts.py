@@ -170,7 +170,7 @@ class Pair(nn.Module):
 @pytest.mark.parametrize(
     ("cut", "message"),
     [
-        ("layer9", r"no module 'layer9': did you mean 'layer3'.*it may be cut after 'maxpool'"),
+        ("layer9", r"no module 'layer9': did you mean layer3.*it may be cut after 'maxpool'"),
         (
             "layer1.0.conv1",
             r"'layer1.0.conv1' cannot end a block: a residual or skip connection goes past it; the near",

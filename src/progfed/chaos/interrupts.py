@@ -64,7 +64,7 @@ def interruptions(count: int, folder: Path, main: Main, *, seed: int = 0) -> int
     """Interrupt the command line `count` times, in every way in turn, and continue; how many runs there were."""
     prepare()
     draw, file, stuck = Random(rng.number(seed, "interrupts")), folder / "experiment.py", folder / "stuck"
-    whole, tried = folder / "whole", folder / "tried"
+    whole, tried = (folder / name / "dense-seed1" for name in ("whole", "tried"))
     file.write_text(EXPERIMENT.format(stuck=str(stuck), lines=str(tried / "rounds.jsonl")))
     expect(forked(lambda: command(main, file, whole), notes=folder / "notes") == 0, "a run failed")
     for number in range(count):
@@ -82,7 +82,8 @@ def interruptions(count: int, folder: Path, main: Main, *, seed: int = 0) -> int
 
 def command(main: Main, file: Path, out: Path, *, workers: int = 1) -> None:
     """`progfed run FILE` in this process, its output in a file next to the run."""
-    sys.argv = ["progfed", "run", str(file), "--run", "dense", "--out", str(out), "--workers", str(workers)]
+    sys.argv = ["progfed", "run", str(file), "--run", "dense", "--out", str(out.parent), "--workers", str(workers)]
+    out.parent.mkdir(exist_ok=True)
     log = os.open(out.with_name("output"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 from progfed.analysis import Quadratic, Trained, check_bound, discrepancy, draw_slices, measure, open_run, slices
 from progfed.analysis.theorem import Bound, Rate, rate, step_size
 from progfed.cli.options import DATA, Data, Json
+from progfed.cli.output import print_json
 from progfed.errors import StorageError, UsageError
 from progfed.report.collect import folders
 
@@ -41,7 +41,7 @@ def analyse(
     if not done:
         raise StorageError(f"no run in {', '.join(map(str, directories))}: give the folder of a `progfed run`")
     if as_json:
-        print(json.dumps(done, indent=2))
+        print_json(done)
         return
     for one in done:
         print(f"{one['run']}: {', '.join(one['files']) or 'nothing to measure'}")
@@ -93,7 +93,7 @@ def theorem(
     fitted = rate(problem, _totals(longest), runs=runs) if longest else None
     if as_json:
         told: dict[str, Any] = {"bounds": {name: _plain(bound) for name, bound in found.items()}}
-        print(json.dumps(told | ({"rate": asdict(fitted) | {"slopes": fitted.slopes}} if fitted else {}), indent=2))
+        print_json(told | ({"rate": asdict(fitted) | {"slopes": fitted.slopes}} if fitted else {}))
         return
     for name, bound in found.items():
         _tell_bound(name, bound)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
+from progfed.cli.options import Json, existing_folder
+from progfed.cli.output import print_json
 from progfed.data.catalog import CATALOG, find, load
 from progfed.data.fetch import fetch
 from progfed.data.inventory import DataSet, Found, check, locate
@@ -25,8 +26,12 @@ app = typer.Typer(
     no_args_is_help=True, help="Data sets: list them, check them, fetch them, show who holds which labels."
 )
 
-Root = Annotated[Path, typer.Option("--data", envvar="PROGFED_DATA", help="The folder that holds the data sets.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
+Root = Annotated[
+    Path,
+    typer.Option(
+        "--data", envvar="PROGFED_DATA", help="The folder that holds the data sets.", callback=existing_folder
+    ),
+]
 Names = Annotated[list[str] | None, typer.Argument(help="Data sets by name; all of them when none is given.")]
 _HERE = Path("data")
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -37,7 +42,7 @@ def list_(data: Root = _HERE, as_json: Json = False) -> None:
     """What each data set is, which files it needs, and whether they are there (nothing is read)."""
     rows = [_described(one, locate(one, data), data) for one in CATALOG]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     table = _table("name", "state", "size", "what", "terms")
     for row in rows:
@@ -53,7 +58,7 @@ def check_(names: Names = None, data: Root = _HERE, as_json: Json = False) -> No
     """
     found = [check(one, data) for one in _chosen(names)]
     if as_json:
-        _print_json([asdict(one) for one in found])
+        print_json([asdict(one) for one in found])
     else:
         table = _table("name", "state", "detail")
         for one in found:
@@ -87,7 +92,7 @@ def fetch_(
 
         placed = fetch(one, data, source=source, progress=progress)
     if as_json:
-        _print_json({"name": name, "placed": [str(path) for path in placed]})
+        print_json({"name": name, "placed": [str(path) for path in placed]})
     elif placed:
         typer.echo(f"{name}: {len(placed)} files in {data}")
     else:
@@ -117,7 +122,7 @@ def show_(
         title = f"{name}: {population.clients:,} clients" + (f", {partition}" if partition else "")
         draw_labels(counts, out, clients=shown, title=title)
     if as_json:
-        _print_json(_distribution(population, shown, counts, out))
+        print_json(_distribution(population, shown, counts, out))
         return
     _print(_drawn(population, shown, counts))
     if out is not None:
@@ -174,7 +179,3 @@ def _table(*columns: str) -> Table:
 
 def _print(table: Table) -> None:
     Console().print(table)
-
-
-def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2))

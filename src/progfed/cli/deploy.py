@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from progfed.cli.options import Json
 from progfed.deploy.commands import app_settings
 from progfed.deploy.federation import CONNECTION, Federation
 from progfed.errors import TrainingError, UsageError
@@ -22,7 +23,6 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Option("--dir", help="Where keys, certificates, state and logs go.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 HERE = Path("federation")
 
 

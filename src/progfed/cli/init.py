@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -10,12 +9,14 @@ from typing import Annotated
 
 import typer
 
+from progfed.cli.options import Json
+from progfed.cli.output import print_json
 from progfed.errors import StorageError
 
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the new app.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a Flower app with a model and data to replace by your own, ready to run."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -32,7 +33,7 @@ def init(
                 raise StorageError(f"{target} cannot be written: {error.strerror}") from error
             written.append(str(target))
     if as_json:
-        print(json.dumps({"files": written}))
+        print_json({"files": written})
         return
     print(f"{folder}: your model and data go into {folder / 'fedapp' / 'experiment.py'}")
     print(f"try it:  progfed run {folder / 'fedapp' / 'experiment.py'}")

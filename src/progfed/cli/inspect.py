@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from dataclasses import asdict
@@ -15,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from progfed.blocks import Progressive
-from progfed.cli.options import Json, Runs, chosen
+from progfed.cli.options import Json, Runs, at_least_one, chosen
+from progfed.cli.output import print_json, printable
 from progfed.errors import UsageError
 from progfed.examples import FederatedData
 from progfed.experiment import Experiment
@@ -42,10 +42,14 @@ def inspect(
     example: Annotated[str | None, typer.Option(help="The name of an example input in the file.")] = None,
     shape: Annotated[str | None, typer.Option("--input", help="Or its shape without the batch: 3x32x32.")] = None,
     dtype: Annotated[str, typer.Option(help="The input's type; tokens are int64.")] = "float32",
-    stages: Annotated[int | None, typer.Option(help="Stages to split an ordinary model into. Default: 3.")] = None,
+    stages: Annotated[
+        int | None, typer.Option(help="Stages to split an ordinary model into. Default: 3.", callback=at_least_one)
+    ] = None,
     balance: Balance = None,
     cuts: Annotated[str | None, typer.Option(help="Or where to cut: names of modules, as a,b.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds T of the schedule. A model's default: 100.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds T of the schedule. A model's default: 100.", callback=at_least_one)
+    ] = None,
     batch: Annotated[int | None, typer.Option(help="Examples in a batch. A model's default: 20.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum of the clients' SGD. A model's default: 0.")] = None,
     runs: Runs = None,
@@ -66,7 +70,7 @@ def inspect(
         looked = _compared(chosen(target, runs or [], rounds, None, None, settings), runs)
     found = [overview(experiment) for experiment in looked]
     if as_json:
-        print(json.dumps([asdict(one) for one in found], indent=2))
+        print_json([asdict(one) for one in found])
         return
     for one in found:
         _show(one)
@@ -91,7 +95,7 @@ def _compared(found: list[Experiment], runs: list[str] | None) -> list[Experimen
 def _show(found: Overview) -> None:
     console = Console(highlight=False)
     title = f"{found.experiment} / {found.run}: {found.model}, T = {found.rounds} rounds, batch {found.batch}"
-    console.print(Text(title, style="bold"))
+    console.print(Text(printable(title), style="bold"))
     console.print(_table(found.stages))
     print("\nbytes of a client's round, down and up")
     for line in picture(found.schedule, eighths=_can_print(_EIGHTHS)):
@@ -111,7 +115,7 @@ def _table(stages: tuple[StageView, ...]) -> Table:
     for one in stages:
         table.add_row(
             str(one.stage),
-            Text(f"{_listed(one.adds)}; head: {_listed(one.head)}"),
+            Text(printable(f"{_listed(one.adds)}; head: {_listed(one.head)}")),
             f"{one.parameters:,}",
             amount(one.message_bytes, "B"),
             percent(one.head_share, 1),

@@ -9,21 +9,47 @@ from typing import Annotated
 import typer
 
 from progfed import experiments
+from progfed.errors import DataError, StorageError, UsageError
 from progfed.experiment import Experiment
 from progfed.schedule import length
 from progfed.settings import override, scaled
+
+
+def at_least_one(option: typer.CallbackParam, value: int | None) -> int | None:
+    """Refuse an option's number below 1."""
+    if value is not None and value < 1:
+        raise UsageError(f"{option.opts[0]} takes 1 or more, not {value}")
+    return value
+
+
+def existing_folder(value: Path | None) -> Path | None:
+    """Refuse a file as the folder of data; a folder that is missing is reported with what should be in it."""
+    if value is not None and value.is_file():
+        raise DataError(f"--data {value} is a file: give the folder that holds the data sets")
+    return value
+
+
+def output_folder(value: Path | None) -> Path | None:
+    """Refuse a file as the folder to write to."""
+    if value is not None and value.is_file():
+        raise StorageError(f"--out {value} is a file: give a folder")
+    return value
+
 
 Name = Annotated[str, typer.Argument(help="An experiment (see `progfed list`), or a Python file of your own.")]
 Runs = Annotated[list[str] | None, typer.Option("--run", help="Only this run; may be repeated. Default: all runs.")]
 Rounds = Annotated[
     int | None,
-    typer.Option(help="Scale to this many rounds of the baseline; stages, warm-up and longer runs in proportion."),
+    typer.Option(
+        help="Scale to this many rounds of the baseline; stages, warm-up and longer runs in proportion.",
+        callback=at_least_one,
+    ),
 ]
 Warmup = Annotated[int | None, typer.Option(help="Warm-up rounds after each growth, instead of the experiment's.")]
 Seed = Annotated[int | None, typer.Option(help="The seed of everything random in the run.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: key=value; may be repeated.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Data = Annotated[Path, typer.Option("--data", help="The folder with the data sets.")]
+Data = Annotated[Path, typer.Option("--data", help="The folder with the data sets.", callback=existing_folder)]
 Workers = Annotated[int, typer.Option(help="Processes that train clients; the results do not depend on it.", min=1)]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Move an earlier run in the folder aside and start over.")]
 

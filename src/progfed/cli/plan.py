@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from progfed import experiments
 from progfed.cli.options import Json, Name, Rounds, Runs, Seed, Settings, Warmup, chosen
+from progfed.cli.output import print_json, printable
 from progfed.plan import Plan, plans
 from progfed.report.numbers import amount, percent
 from progfed.schedule import length
@@ -30,7 +31,7 @@ def list_experiments(as_json: Json = False) -> None:
         for run in experiments.load(name)
     ]
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     table = Table("experiment", "run", "rounds", "stages", "compared with", box=None, pad_edge=False)
     for column in table.columns:
@@ -54,7 +55,7 @@ def plan(
     family = chosen(name, [], rounds, warmup, seed, settings)
     found = plans(experiments.named(family, runs or []), family)
     if as_json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
         return
     console = Console(width=width)
     for planned in found:
@@ -65,7 +66,8 @@ def _table(planned: Plan) -> Table:
     bound = "" if planned["exact"] else " (bytes are a bound that always holds)"
     if "expected" in planned:
         bound = " (costs are averages over cohorts: some clients train only a part of the model)"
-    table = Table(title=f"{planned['experiment']} / {planned['run']}{bound}", title_justify="left", box=None)
+    title = Text(printable(f"{planned['experiment']} / {planned['run']}{bound}"))
+    table = Table(title=title, title_justify="left", box=None)
     for heading in ("stage", "rounds", "warm-up", "parameters", "head", "down", "up", "FLOPs", "peak memory"):
         table.add_column(heading, justify="right")
     for row in planned["stages"]:

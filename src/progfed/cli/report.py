@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from textwrap import wrap
@@ -13,6 +12,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from progfed.cli.options import Json
+from progfed.cli.output import print_json
 from progfed.report import Report, make_report, save_report
 from progfed.report.present import Table
 
@@ -27,13 +28,13 @@ def report(
         list[str] | None,
         typer.Option("--format", help="Figures as svg (always), pdf, png; may be repeated. pdf, png: extra `plots`."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare runs: tables next to the paper's, figures, CSV, and one self-contained report.html."""
     made = make_report(directories)
     written = save_report(made, out or directories[0] / "report", formats=formats or ("svg",))
     if as_json:
-        print(json.dumps(made.as_json() | {"files": [str(path) for path in written]}, indent=2))
+        print_json(made.as_json() | {"files": [str(path) for path in written]})
         return
     _show(made)
     for note in made.notes:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,7 +29,9 @@ from progfed.cli.options import (
     Warmup,
     Workers,
     chosen,
+    output_folder,
 )
+from progfed.cli.output import print_json, printable
 from progfed.cli.report import show_tables
 from progfed.errors import StorageError, UsageError
 from progfed.experiment import Experiment, train
@@ -47,7 +49,26 @@ Log = Annotated[
     Literal["tensorboard"] | None, typer.Option("--log", help="Log to TensorBoard too; extra of that name.")
 ]
 Keep = Annotated[int | None, typer.Option("--keep", help="Keep every N-th model, for `progfed analyse`.", min=1)]
-Out = Annotated[Path | None, typer.Option(help="Where the run goes: one run's folder, or the parent of several.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="The folder in which each run gets its own, RUN-seedSEED. Default: runs/NAME.", callback=output_folder
+    ),
+]
+_DEMO = Path("runs/demo")
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """Everything about training that is no part of the experiment."""
+
+    data: Path
+    workers: int
+    fresh: bool
+    engine: str = "local"
+    device: str = "cpu"
+    log: bool = False
+    keep: int | None = None
 
 
 def run(
@@ -71,28 +92,25 @@ def run(
     if engine != "local" and device != "cpu":
         raise UsageError("--device is for the local engine: leave it out with --engine flower")
     experiments = chosen(name, runs or [], rounds, warmup, seed, settings)
-    folders = _folders(experiments, out, single=bool(runs) and len(experiments) == 1)
-    how = {"workers": workers, "device": device, "keep_every": keep}
-    summaries = [
-        _train(experiment, folder, data=data, fresh=fresh, engine=engine, log=log is not None, how=how)
-        for experiment, folder in zip(experiments, folders, strict=True)
-    ]
+    folders = _folders(experiments, out)
+    how = How(data=data, workers=workers, fresh=fresh, engine=engine, device=device, log=log is not None, keep=keep)
+    summaries = [_train(experiment, folder, how) for experiment, folder in zip(experiments, folders, strict=True)]
     if as_json:
-        print(json.dumps(summaries, indent=2))
+        print_json(summaries)
         return
     for folder, summary in zip(folders, summaries, strict=True):
         cost = summary["cost"]
         print(
-            f"{summary['run']}: {summary['metric']:.2f} % after {summary['rounds']} rounds, "
+            f"{printable(summary['run'])}: {summary['metric']:.2f} % after {summary['rounds']} rounds, "
             f"{amount(cost['down_bytes'], 'B')} down, {amount(cost['up_bytes'], 'B')} up, "
-            f"{amount(cost['flops'], 'FLOP')}, in {folder}"
+            f"{amount(cost['flops'], 'FLOP')}, in {printable(str(folder))}"
         )
         if told := rejections(record["rejected"] for record in RunDirectory(folder).records()):
             print(f"{summary['run']}: {told}")
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the runs and the report go.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Where the runs and the report go.", callback=output_folder)] = _DEMO,
     rounds: Rounds = None,
     seed: Seed = None,
     workers: Workers = WORKERS,
@@ -101,21 +119,22 @@ def demo(
 ) -> None:
     """Train end-to-end and progressively on the embedded images, side by side, and write a report."""
     experiments = chosen("demo", [], rounds, None, seed, None)
-    summaries = [
-        _train(experiment, folder, data=DATA, fresh=fresh, how={"workers": workers})
-        for experiment, folder in zip(experiments, _folders(experiments, out, single=False), strict=True)
-    ]
+    how = How(data=DATA, workers=workers, fresh=fresh)
+    folders = _folders(experiments, out)
+    summaries = [_train(experiment, folder, how) for experiment, folder in zip(experiments, folders, strict=True)]
     written = write_report([out], out / "report")
     page = next(path for path in written if path.name == "report.html")
     if as_json:
-        print(json.dumps({"runs": summaries, "report": str(page)}, indent=2))
+        print_json({"runs": summaries, "report": str(page)})
         return
     show_tables([out])
     print(f"report: {page}")
 
 
-def _folders(experiments: list[Experiment], out: Path | None, *, single: bool) -> list[Path]:
-    if single and out is not None:
+def _folders(experiments: list[Experiment], out: Path | None) -> list[Path]:
+    """The folder of each run: RUN-seedSEED in `out`. An `out` that is itself the folder of the only run, as older
+    versions made it, is continued."""
+    if out is not None and len(experiments) == 1 and _holds(out, experiments[0]):
         return [out]
     return [
         (out or Path("runs") / experiment.name) / f"{experiment.run}-seed{experiment.recipe.seed}"
@@ -123,42 +142,41 @@ def _folders(experiments: list[Experiment], out: Path | None, *, single: bool) -
     ]
 
 
-def _train(
-    experiment: Experiment,
-    folder: Path,
-    *,
-    data: Path,
-    fresh: bool,
-    how: dict[str, Any],
-    engine: str = "local",
-    log: bool = False,
-) -> Record:
-    """Train one run to the end, or until somebody stops it; `how` is for `train`."""
-    if fresh and folder.exists():
+def _holds(folder: Path, experiment: Experiment) -> bool:
+    """Whether a folder is that of a run with this name and seed."""
+    found = RunDirectory(folder).read("experiment.json") or {}
+    told = found.get("name"), found.get("run"), found.get("recipe", {}).get("seed")
+    return told == (experiment.name, experiment.run, experiment.recipe.seed)
+
+
+def _train(experiment: Experiment, folder: Path, how: How) -> Record:
+    """Train one run to the end, or until somebody stops it."""
+    if how.fresh and folder.exists():
         _move_aside(folder)
     total = sum(phase.rounds for phase in experiment.recipe.schedule)
-    logged = board(folder) if log else nullcontext(lambda record: None)
+    logged = board(folder) if how.log else nullcontext(lambda record: None)
     with _stopping() as stop, _progress(experiment, folder, total) as shown, logged as write:
-        elsewhere = _elsewhere(engine, experiment, folder, data, how["workers"])
-        for record in train(experiment, folder, data=data, **how, **elsewhere):
+        for record in _rounds(experiment, folder, how):
             shown(record)
             write(record)
             if stop and record["round"] < total:
                 break
     summary = RunDirectory(folder).read("summary.json")
     if summary is None:
-        print(f"progfed: stopped and saved in {folder}: the same command continues", file=sys.stderr)
+        print(f"progfed: stopped and saved in {printable(str(folder))}: the same command continues", file=sys.stderr)
         raise typer.Exit(130)
     return summary
 
 
-def _elsewhere(engine: str, experiment: Experiment, folder: Path, data: Path, workers: int) -> dict[str, Any]:
-    """What `train` needs to train on another engine; every round is committed, as the clients' memories go with it."""
-    if engine == "local":
-        return {}
+def _rounds(experiment: Experiment, folder: Path, how: How) -> Iterator[Record]:
+    """The records of the rounds, trained on the engine that was asked for."""
+    if how.engine == "local":
+        return train(experiment, folder, data=how.data, workers=how.workers, device=how.device, keep_every=how.keep)
     from progfed.flower import simulation
 
-    return {"engine": simulation(experiment, folder, data, workers), "checkpoint_every": 1}
+    nodes = simulation(experiment, folder, how.data, how.workers)
+    # every round is committed, as the clients' memories go with it
+    return train(experiment, folder, data=how.data, engine=nodes, checkpoint_every=1, keep_every=how.keep)
 
 
 def _move_aside(folder: Path) -> None:
@@ -193,13 +211,13 @@ def _stopping() -> Iterator[list[int]]:
 @contextmanager
 def _progress(experiment: Experiment, folder: Path, total: int) -> Iterator[Any]:
     """A bar with the time left on a terminal, a plain line per round otherwise; both on standard error."""
-    title = f"{experiment.name}/{experiment.run}"
+    title = printable(f"{experiment.name}/{experiment.run}")
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda record: print(f"{title} {_line(record, total)}", file=sys.stderr, flush=True)
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from progfed.chaos import TrialFailed
 from progfed.chaos.rows import perform, rows
 from progfed.cli.options import Json
+from progfed.cli.output import print_json
 
 Seconds = Annotated[float, typer.Option(help="The most that a trial which can be cut short may take.", min=1)]
 TrialSeed = Annotated[int, typer.Option("--seed", help="The seed of the trials; another one breaks other things.")]
@@ -26,7 +26,7 @@ def selftest(seconds: Seconds = 20, seed: TrialSeed = 0, as_json: Json = False) 
         if not as_json:
             typer.echo(outcome.line())
     if as_json:
-        typer.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+        print_json([asdict(outcome) for outcome in outcomes])
     broken = [outcome.row for outcome in outcomes if outcome.failure]
     if broken:
         raise TrialFailed(f"{len(broken)} of {len(outcomes)} trials failed ({', '.join(broken)}): please report it")

@@ -109,9 +109,11 @@ def _can_import(folder: Path) -> None:
 
 
 def _from_file(path: Path) -> tuple[Experiment, ...]:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: name the Python file in it that defines EXPERIMENT or RUNS")
     module = loaded(path)
     runs = getattr(module, "RUNS", None) or getattr(module, "EXPERIMENT", None)
-    runs = (runs,) if isinstance(runs, Experiment) else tuple(runs or ())
-    if not runs or not all(isinstance(run, Experiment) for run in runs):
+    runs = (runs,) if isinstance(runs, Experiment) else runs
+    if not isinstance(runs, tuple | list) or not runs or not all(isinstance(run, Experiment) for run in runs):
         raise UsageError(f"{path} must define EXPERIMENT = progfed.Experiment(…), or RUNS = (…, …)")
-    return runs
+    return tuple(runs)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from progfed.errors import UsageError
+from progfed.errors import UsageError, did_you_mean
 from progfed.split.trace import Call, Node, Trace, is_leaf
 
 Names = frozenset[str]
@@ -65,8 +64,7 @@ class Survey:
         if name in self.cuts:
             return self.cuts[name]
         if name not in self.reasons:
-            near = difflib.get_close_matches(name, self.order, n=3)
-            hint = f"did you mean {listed(near)}? " if near else ""
+            hint = did_you_mean(name, self.order)
             raise UsageError(f"the model has no module {name!r}: {hint}{offer(possible)}")
         raise UsageError(f"{name!r} cannot end a block: {self.reasons[name]}; {self.nearest(name, possible)}")
 
