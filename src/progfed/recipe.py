@@ -175,7 +175,7 @@ def _named(setting: str, known: dict[str, Any], method: str) -> Callable[[Any], 
             return known[value]
         fits = hasattr(value, method) or (value is None and None in known.values())
         if isinstance(value, str | type) or not fits:
-            raise UsageError(f"{setting} takes one of {', '.join(known)}, or such a value, not {value!r:.60}")
+            raise UsageError(f"{setting} takes one of {', '.join(known)}, not {value!r:.60}")
         return value
 
     return understand
