@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from progfed import server
 from progfed.blocks import Progressive
-from progfed.codec import Float
+from progfed.codec import LIMIT, Float
 from progfed.course import Turn, may_end, realised, turn_at
 from progfed.downlink import Downlink, broadcast, exchange
-from progfed.errors import UsageError
+from progfed.errors import TrainingError, UsageError
 from progfed.examples import check_deepest
 from progfed.flops import PhaseCost, buffer_names, phase_cost
 from progfed.growth import Watch, stalled
@@ -23,7 +23,7 @@ from progfed.privacy import accounting
 from progfed.protocol import DOWN, UP, Cost, Engine, Envelope, Task
 from progfed.recipe import Recipe
 from progfed.schedule import Phase, within
-from progfed.tensors import Tensors, add, of_parts, part, sub
+from progfed.tensors import Tensors, add, bounded, finite, of_parts, part, sub
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ def federate(
         inbox.check(turn.number)
         buffers = frozenset[str]().union(*(costs[own].buffers for own in downlink.messages))
         params, state = apply(progress, delta, recipe, buffers)
+        check_model(params, state, turn.number)
 
         watch, closes = watched(progress, params, recipe, turn, inbox.loss, buffers)
         cost = replace(spent(turn, asked, downlink, inbox, costs, recipe), seconds=time.perf_counter() - began)
@@ -161,6 +162,18 @@ def check(model: Progressive, recipe: Recipe, deepest: Sequence[int] = ()) -> No
         raise UsageError(
             f"{model.name} has running statistics ({min(buffers)}, …) that {lossy[0]} would distort: "
             "use a model with group normalisation, or send floats"
+        )
+
+
+def check_model(params: Tensors, state: server.State, number: int) -> None:
+    """Stop before a model that cannot be trained on, or a state of the optimizer, takes the place of a good one.
+
+    Every update is finite, and bounded, yet their sum or its square may not be.
+    """
+    if not (bounded(params, LIMIT) and all(finite(tensors) for tensors in state.values())):
+        raise TrainingError(
+            f"round {number}: the step of the server leads to numbers that are not finite or exceed {LIMIT:g}: lower "
+            "the learning rate, or use a median where clients may send anything; the round before is saved"
         )
 
 

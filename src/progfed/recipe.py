@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from progfed import rng
-from progfed.aggregate import Aggregate, Mean, Weighted
+from progfed.aggregate import Aggregate, Mean, Weighted, least
 from progfed.codec import Codec, Float
 from progfed.errors import UsageError
 from progfed.growth import Growth, Plateau
@@ -57,7 +57,7 @@ class Recipe:
     `cohort` clients are drawn in each round. The mean is weighted by their examples, or `uniform`. `up` and `down` are
     the codecs of the two directions. With `feedback` a client adds what its codec lost to its next update; with `delta`
     a client that took part in the round before is sent only the compressed change of the model it holds.
-    A round needs `min_updates` valid updates, or training stops.
+    A round needs `min_updates` valid updates, or training stops; a trimmed mean needs as many as it can trim.
 
     `aggregate` says how updates become one; `privacy` makes that a noisy mean. With `over_selection` of 1.3 three
     reserves are asked besides every ten of the cohort and stand in for those whose update is missing or invalid; while
@@ -90,6 +90,11 @@ class Recipe:
             raise UsageError("a recipe needs a schedule with at least one phase")
         if not 1 <= self.min_updates <= self.cohort:
             raise UsageError(f"min_updates must be 1 to the cohort's {self.cohort}, not {self.min_updates}")
+        if self.cohort < least(self.aggregate):
+            raise UsageError(
+                f"{self.aggregate} drops nobody from a cohort of {self.cohort} and would be the plain mean: "
+                f"take a cohort of {least(self.aggregate)} or more, a larger share, or the median"
+            )
         if self.weighting not in ("examples", "uniform"):
             raise UsageError(f"weighting is by 'examples' or 'uniform', not {self.weighting!r}")
         if not self.over_selection >= 1:
@@ -106,6 +111,11 @@ class Recipe:
                 "growth by the training loss would tell about clients what no noise hides: use growth=Movement() with "
                 "privacy, which sees only the noisy model"
             )
+
+    @property
+    def needed(self) -> int:
+        """How many valid updates a round needs."""
+        return max(self.min_updates, least(self.aggregate))
 
     def asked(self, clients: float) -> int:
         """How many clients of this population a round asks: the cohort and its reserves."""

@@ -17,7 +17,7 @@ from multiprocessing.util import register_after_fork
 from pathlib import Path
 from typing import Any
 
-from progfed.checkpoint import make_directory, replace_file, storing, sync_directory
+from progfed.checkpoint import make_directory, open_itself, read_regular, replace_file, storing, sync_directory
 from progfed.errors import StorageError
 
 Record = dict[str, Any]
@@ -62,10 +62,9 @@ class RunDirectory:
         """One record per round; a last line that a crash cut short is left out."""
         if not self.rounds.exists():
             return []
-        lines = self.rounds.read_bytes().split(b"\n")[:-1]
         try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
+            return [json.loads(line) for line in read_regular(self.rounds).split(b"\n")[:-1]]
+        except (OSError, ValueError, RecursionError) as error:
             raise StorageError(f"{self.rounds} is damaged ({error}): start over with --fresh") from error
 
     def cut(self, committed: int) -> None:
@@ -76,7 +75,7 @@ class RunDirectory:
                     f"{self.rounds} is missing, but round {committed} was committed: start over with --fresh"
                 )
             return
-        with storing(self.rounds), open(self.rounds, "rb+") as file:
+        with storing(self.rounds), open(self.rounds, "rb+", opener=open_itself) as file:
             for _ in range(committed):
                 if not file.readline().endswith(b"\n"):
                     raise StorageError(f"{self.rounds} has fewer than the {committed} committed rounds: use --fresh")
@@ -87,7 +86,7 @@ class RunDirectory:
     def log(self) -> Iterator[Log]:
         """The open `rounds.jsonl`, for appending."""
         with storing(self.rounds):
-            file = open(self.rounds, "ab", buffering=0)  # noqa: SIM115 closed below; unbuffered: see Log
+            file = open(self.rounds, "ab", buffering=0, opener=open_itself)  # noqa: SIM115 closed below; see Log
             sync_directory(self.path)
         with file:
             yield Log(file, self.rounds)
@@ -116,7 +115,7 @@ def opened(path: Path) -> Iterator[RunDirectory]:
     """A run directory that is made if need be, can be written, and is nobody else's while it is open."""
     try:
         make_directory(path)
-        lock = open(path / ".lock", "wb")  # noqa: SIM115 held for as long as the directory is open
+        lock = open(path / ".lock", "ab", opener=open_itself)  # noqa: SIM115 held for as long as the directory is open
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error.strerror}): choose another folder with --out") from error
     with lock:
@@ -132,8 +131,8 @@ def opened(path: Path) -> Iterator[RunDirectory]:
 def read_json(path: Path) -> Record:
     """A JSON object from a file, or a clear error."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        value = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"{path} cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise StorageError(f"{path} does not hold a JSON object")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from progfed.errors import StorageError, UsageError
+from progfed.errors import StorageError, UsageError, printable
 from progfed.records import Record, RunDirectory, flatten, read_json
 
 _MOVED_ASIDE = re.compile(r"\.old\d+$")  # the name that `--fresh` gives to an earlier run
@@ -63,6 +63,11 @@ class Run:
     finished: bool
 
     @property
+    def folder(self) -> str:
+        """The run's folder as text, whatever characters its name has."""
+        return printable(str(self.path))
+
+    @property
     def evaluated(self) -> tuple[Point, ...]:
         return tuple(point for point in self.points if point.metric is not None)
 
@@ -112,7 +117,7 @@ def read_run(path: Path, problems: list[str]) -> Run:
             points=tuple(_point(record) for record in directory.records()),
             finished=_finished(directory, problems),
         )
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, StopIteration) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, StopIteration, RecursionError) as error:
         raise StorageError(f"{path} is damaged ({type(error).__name__}: {error})") from error
     if [point.round for point in run.points] != list(range(1, len(run.points) + 1)):
         raise StorageError(f"{directory.rounds} is damaged: its rounds do not count 1, 2, 3, …")
@@ -134,7 +139,7 @@ def clean(text: Any) -> str:
     """A name from a file, fit to be shown: one line of printable characters."""
     if not isinstance(text, str):
         raise TypeError(f"a name must be text, not {text!r:.40}")
-    return "".join(c if c.isprintable() else "�" for c in text)[:_LONGEST_NAME]
+    return printable(text)[:_LONGEST_NAME]
 
 
 def called(described: Any) -> str:
@@ -154,7 +159,7 @@ def folders(roots: list[Path], problems: list[str]) -> list[Path]:
             folder = described.parent
             aside = [part for part in folder.relative_to(root).parts if _MOVED_ASIDE.search(part)]
             if aside:
-                problems.append(f"{folder} was moved aside by --fresh and is left out")
+                problems.append(printable(f"{folder} was moved aside by --fresh and is left out"))
             else:
                 found.setdefault(folder.resolve(), folder)
     return list(found.values())
