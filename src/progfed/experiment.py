@@ -24,7 +24,7 @@ from progfed.memory import phase_memory
 from progfed.protocol import Engine, schema_hash
 from progfed.recipe import Recipe
 from progfed.records import Record, RunDirectory, opened
-from progfed.saving import Saver, resume
+from progfed.saving import Saver, resume, with_secret
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, count, of_parts
 
@@ -69,7 +69,7 @@ def describe(value: Any) -> Any:
         weak = {"deepest": depths} if value.deepest else {}
         return {"data": value.name, "clients": value.clients, "sizes": sizes, **weak}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__} | {f.name: _field(f, getattr(value, f.name)) for f in _told(value)}
+        return {"type": type(value).__name__} | {f.name: describe(getattr(value, f.name)) for f in _told(value)}
     if isinstance(value, functools.partial):
         return {"call": describe(value.func), "args": describe(value.args)} | {
             name: describe(argument) for name, argument in sorted(value.keywords.items())
@@ -78,16 +78,10 @@ def describe(value: Any) -> Any:
 
 
 def _told(value: Any) -> list[Field[Any]]:
-    """The fields that describe a value: later additions to a recipe only where they are used, so that older runs stay
-    what they are."""
-    return [f for f in fields(value) if not (f.metadata.get("later") and getattr(value, f.name) == f.default)]
-
-
-def _field(field: Field[Any], value: Any) -> Any:
-    """A field's description; of a secret only what tells it from another."""
-    if field.metadata.get("secret") and value:
-        return "sha256:" + hashlib.sha256(value.encode()).hexdigest()[:16]
-    return describe(value)
+    """The fields that describe a value: no secrets, which only the server knows, and later additions to a recipe only
+    where they are used, so that older runs stay what they are."""
+    told = [f for f in fields(value) if not f.metadata.get("secret")]
+    return [f for f in told if not (f.metadata.get("later") and getattr(value, f.name) == f.default)]
 
 
 def identity(experiment: Experiment) -> str:
@@ -129,6 +123,7 @@ def train(
     with opened(out) as directory, one_thread():
         directory.claim(describe(experiment))
         if directory.read("summary.json") is not None:
+            directory.forget_secret()
             return
         model, population, recipe, name = parts(experiment, data)
         test = population.test_examples()
@@ -145,14 +140,16 @@ def train(
         )
         with directory.log() as log, (engine or here)() as clients:
             start = resume(directory, name, clients.memories)
+            hidden = with_secret(recipe, directory)  # clients, on this machine or elsewhere, do not get it
             rounds = federate(
-                model, population.sizes, recipe, clients, run=name, start=start, deepest=population.deepest
+                model, population.sizes, hidden, clients, run=name, start=start, deepest=population.deepest
             )
             rounds = keeping(rounds, out, keep_every)
             saver = Saver(directory, log, name, checkpoint_every, clients.memories)
             examiner = clients if isinstance(clients, LocalEngine) else Examiner(model, test, experiment.metric)
             yield from recorded(rounds, experiment, examiner.evaluate, saver, peaks(model, recipe))
         finish(directory, experiment, model)
+        directory.forget_secret()
 
 
 def peaks(model: Progressive, recipe: Recipe) -> Callable[[Phase], int]:

@@ -150,6 +150,7 @@ def check(model: Progressive, recipe: Recipe, deepest: Sequence[int] = ()) -> No
             )
     if recipe.privacy:
         accounting()
+        recipe.privacy.hidden(recipe.seed)
     lossy = [codec.name for codec in (recipe.up, recipe.down) if codec.name != Float().name]
     largest = max(recipe.schedule, key=lambda phase: phase.stage)
     buffers = buffer_names(model, largest) if lossy or recipe.privacy else frozenset()

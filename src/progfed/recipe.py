@@ -15,7 +15,7 @@ from progfed.aggregate import Aggregate, Mean, Weighted, least
 from progfed.codec import Codec, Float
 from progfed.errors import UsageError
 from progfed.growth import Growth, Plateau
-from progfed.privacy import Privacy, hidden_seed
+from progfed.privacy import Privacy
 from progfed.rate import Constant, Rate
 from progfed.schedule import Schedule
 from progfed.server import ServerOptimizer, fedavg
@@ -123,11 +123,11 @@ class Recipe:
 
     def draw(self, clients: int, number: int) -> tuple[int, ...]:
         """Whom round `number` asks: the cohort in the order of clients, then the reserves in the order of call."""
-        seed = hidden_seed(self.seed, self.privacy)
+        seed = self.seed if self.privacy is None else self.privacy.hidden(self.seed)
         cohort = rng.sample(clients, self.cohort, seed, "sample", number)
         reserves = rng.sample(clients - self.cohort, self.asked(clients) - self.cohort, seed, "reserve", number)
         others = [_skipping(cohort, index) for index in reserves]
-        return cohort + tuple(sorted(others, key=lambda client: rng.number(seed, "call", number, client)))
+        return cohort + tuple(sorted(others, key=lambda client: rng.rank(seed, "call", number, client)))
 
     def combine(self, updates: Weighted, number: int) -> Tensors:
         """The updates of round `number` as one."""

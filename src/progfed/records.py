@@ -1,7 +1,8 @@
 """The run directory: what a run leaves on disk, line by line, and how it is read again.
 
 `experiment.json` says what was asked, `rounds.jsonl` has one line per round, `checkpoint/` what a resumed run needs,
-`model.safetensors` and `summary.json` the result.
+`model.safetensors` and `summary.json` the result. `privacy.secret`, which nobody else may read, is there while a run
+with differential privacy is not complete.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from progfed.checkpoint import make_directory, open_itself, read_regular, replac
 from progfed.errors import StorageError
 
 Record = dict[str, Any]
+
+SECRET = "privacy.secret"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,23 @@ class RunDirectory:
         """A JSON file of the run, if it is there."""
         path = self.path / name
         return read_json(path) if path.exists() else None
+
+    def secret(self) -> str | None:
+        """The secret that the run's noise is drawn from, if it is there."""
+        path = self.path / SECRET
+        try:
+            return read_regular(path).decode("ascii", "replace").strip() if path.exists() else None
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read ({error.strerror or error}): make it readable") from error
+
+    def keep_secret(self, secret: str) -> None:
+        """Put the secret next to the records, for nobody else to read."""
+        replace_file(self.path / SECRET, f"{secret}\n".encode(), mode=0o600)
+
+    def forget_secret(self) -> None:
+        """Remove the secret: a run that is complete draws nothing any more, and may be handed on."""
+        with storing(self.path):
+            (self.path / SECRET).unlink(missing_ok=True)
 
     def records(self) -> list[Record]:
         """One record per round; a last line that a crash cut short is left out."""

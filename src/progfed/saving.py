@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
 from progfed import checkpoint, server
 from progfed.checkpoint import Checkpoint
-from progfed.errors import StorageError
+from progfed.errors import StorageError, UsageError
 from progfed.federate import Progress, Round
 from progfed.growth import Watch
+from progfed.privacy import new_secret
 from progfed.protocol import Cost, Memory, model_digest
+from progfed.recipe import Recipe
 from progfed.records import Log, Record, RunDirectory
 from progfed.tensors import Tensors
 
@@ -134,6 +136,32 @@ def restored(found: Checkpoint) -> tuple[Progress, dict[int, Memory]]:
         memories.setdefault(int(client), {}).update(unprefixed(more))
     cost = Cost(**found.state["cost"])
     return Progress(int(found.round), found.tensors["model"], state, held, cost, watched(found)), memories
+
+
+def with_secret(recipe: Recipe, directory: RunDirectory) -> Recipe:
+    """The recipe with the secret that this run draws its noise from, where it promises privacy.
+
+    That is the one in the run's folder; before the first round the given one, or a new one, is put there.
+    """
+    if recipe.privacy is None:
+        return recipe
+    given, kept = recipe.privacy.secret, directory.secret()
+    if kept is None:
+        if directory.records():
+            raise StorageError(
+                f"{directory.path} has lost its privacy.secret, without which its noise and cohorts would be others: "
+                "put it back, or start over with --fresh"
+            )
+        kept = given or new_secret()
+        directory.keep_secret(kept)
+    if given and given != kept:
+        raise StorageError(
+            f"{directory.path} was begun with another privacy secret: give that one or none, or start over with --fresh"
+        )
+    try:
+        return replace(recipe, privacy=replace(recipe.privacy, secret=kept))
+    except UsageError as error:
+        raise StorageError(f"{directory.path} has a damaged privacy.secret: start over with --fresh") from error
 
 
 def watched(found: Checkpoint) -> Watch:

@@ -358,10 +358,15 @@ def test_a_link_in_place_of_the_lock_or_the_records_is_refused_and_not_followed(
     assert precious.read_text() == "precious"
 
 
-@pytest.mark.parametrize("name", [".lock", "experiment.json", "rounds.jsonl", "summary.json"])
+@pytest.mark.parametrize("name", [".lock", "experiment.json", "rounds.jsonl", "summary.json", "privacy.secret"])
 def test_a_pipe_in_a_runs_folder_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "run"
     experiment = plain().experiment
+    if name == "privacy.secret":
+        pytest.importorskip("dp_accounting")
+        from progfed.privacy import Privacy
+
+        experiment = plain(privacy=Privacy(clip=1.0, noise=1.0), weighting="uniform").experiment
     running = train(experiment, folder, data=tmp_path)
     next(running)
     running.close()
