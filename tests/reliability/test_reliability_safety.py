@@ -363,7 +363,6 @@ def test_a_pipe_in_a_runs_folder_is_refused_and_not_waited_for(tmp_path: Path, n
     folder = tmp_path / "run"
     experiment = plain().experiment
     if name == "privacy.secret":
-        pytest.importorskip("dp_accounting")
         from progfed.privacy import Privacy
 
         experiment = plain(privacy=Privacy(clip=1.0, noise=1.0), weighting="uniform").experiment
