@@ -18,9 +18,9 @@ from pathlib import Path
 from progfed.report import make_report
 from progfed.report.curves import AXES, Study
 from progfed.report.extras import extras
+from progfed.report.metric_figure import figure
 from progfed.report.numbers import MISSING, amount, duration, percent, spread
 from progfed.report.present import csv_bytes, flat, share_name
-from progfed.report.svg import figure
 from progfed.report.tables import SHARES, reaches, rows
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
@@ -137,7 +137,7 @@ def main(runs: Path) -> None:
     for name, section in SECTIONS.items():
         study = study_of(section, runs)
         axis = next(axis for axis in AXES if axis.name == section.axis)
-        files = {f"{name}.svg": figure(study, axis).encode()}
+        files = {f"{name}.svg": figure(study, axis).svg().encode()}
         for extra in extras(study):
             files |= {f"{name}-{file}": data for file, data in extra.files(()).items()}
         files = {file: data for file, data in files.items() if f"results/{file}" in text}

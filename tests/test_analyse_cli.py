@@ -84,8 +84,17 @@ def test_a_folder_without_a_run_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_the_theorem_holds_and_a_wrong_step_breaks_it() -> None:
-    result = CliRunner().invoke(app, ["theorem", "--rounds", "60", "--runs", "40", "--json"])
-    found = json.loads(result.stdout)
-    assert [bound["holds"] for bound in found.values()] == [True, False]
-    shown = CliRunner().invoke(app, ["theorem", "--rounds", "60", "--runs", "40"]).stdout.splitlines()
-    assert [line.rsplit(" ", 1)[1] for line in shown] == ["holds", "violated"]
+    asked = ["theorem", "--rounds", "60", "--runs", "40", "--longest", "1000"]
+    found = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert [bound["holds"] for bound in found["bounds"].values()] == [True, False, True]
+    assert found["rate"]["rounds"] == [100, 316, 1000]
+    *bounds, over = CliRunner().invoke(app, asked).stdout.splitlines()
+    told = ["violated" if "): violated" in line else "holds" for line in bounds]
+    assert told == ["holds", "violated", "holds"]
+    assert "errors over T = 100, 316, 1000 fall as T to the power of" in over
+
+
+def test_a_slope_needs_two_numbers_of_iterations() -> None:
+    result = CliRunner().invoke(app, ["theorem", "--rounds", "3", "--runs", "2", "--longest", "200"])
+    assert isinstance(result.exception, UsageError)
+    assert "at least 316, or 0" in str(result.exception)

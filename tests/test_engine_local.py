@@ -228,8 +228,8 @@ def test_evaluating_in_workers_gives_the_bits_of_evaluating_at_once(workers: int
 
 @pytest.mark.parametrize(("number", "workers"), [(1, 1), (1, 4), (250, 2), (251, 2), (1130, 3), (5000, 7)])
 def test_shares_of_the_test_set_join_to_the_whole(number: int, workers: int) -> None:
-    examiner = Examiner(convnet(), Examples(torch.zeros(number, 1), torch.zeros(number)), accuracy)
-    starts = [start for share in examiner.shares(workers) for start in share]
+    examiner = Examiner(convnet(), Examples(torch.zeros(number, 1, 12, 12), torch.zeros(number)), accuracy)
+    starts = [start for share in examiner.shares(Phase(2, 1), workers) for start in share]
     assert starts == list(range(0, number, 250))
 
 

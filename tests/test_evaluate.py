@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from progfed.evaluate import accuracy, dice, evaluate
+from progfed.engines.local import LocalEngine
+from progfed.evaluate import BATCH, Examiner, accuracy, batch_size, dice, evaluate
 from progfed.examples import Examples
+from progfed.experiment import Experiment
+from progfed.experiments import NAMES, load
 from progfed.losses import dice_loss
+from progfed.models.unet import unet
+from progfed.schedule import Phase
+from tiny import tiny_data, tiny_model, tiny_recipe
 
 
 def numpy_dice(predicted: np.ndarray, truth: np.ndarray) -> float:
@@ -84,3 +93,85 @@ def test_the_dice_loss_of_regions_equals_numpy() -> None:
     entropy = -(t * np.log(p) + (1 - t) * np.log(1 - p)).mean()
     score = ((2 * (p * t).sum((2, 3)) + 1) / (p.sum((2, 3)) + t.sum((2, 3)) + 1)).mean()
     assert dice_loss(outputs, targets).item() == pytest.approx(entropy + 1 - score, rel=1e-5)
+
+
+def shaped(number: int, *shape: int) -> Examples:
+    """Examples of this shape that take no memory, with a label each."""
+    return Examples(torch.zeros(1).expand(number, *shape), torch.zeros(number, dtype=torch.long))
+
+
+def small() -> list[Experiment]:
+    """Every experiment on images or text, and that on the hippocampus: all that was evaluated 250 at once before."""
+    found = [run for name in NAMES for run in load(name) if not run.run.startswith("brats")]
+    return list({(run.name, str(run.model)): run for run in found}.values())
+
+
+@pytest.mark.parametrize("run", small(), ids=lambda run: f"{run.name}-{run.run}")
+def test_small_examples_are_evaluated_250_at_once_as_ever(run: Experiment) -> None:
+    model = run.make_model()
+    test = Examples(model.example.expand(2, *model.example.shape[1:]), torch.zeros(2))
+    at_once = batch_size(model.at(model.stages), test)
+    assert at_once == BATCH or (run.name == "hippocampus" and at_once >= 60)  # it has 60 volumes to test
+
+
+def test_volumes_of_128_cubed_are_evaluated_one_at_a_time() -> None:
+    model = unet(growth="symmetric")
+    assert batch_size(model.at(4), shaped(57, 4, 128, 128, 128)) == 1
+
+
+class Looking(nn.Module):
+    """A forward that cannot be followed by shapes alone."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.flatten(1)[:, :2].repeat(1, 1 if inputs.sum().item() else 1000)
+
+
+def test_a_forward_that_looks_at_values_is_measured_by_running_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("progfed.evaluate.ROOM", 5 * 8200)
+    assert batch_size(Looking(), shaped(10, 4)) == 5
+
+
+def test_the_score_is_the_same_to_the_bit_for_any_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("progfed.evaluate.ROOM", 2000)
+    model, data, phase = tiny_model(), tiny_data(), Phase(3, 1)
+    test = data.test_examples()
+    params = {name: value for part in model.parts(phase) for name, value in model.init(part, seed=0).items()}
+
+    def share(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return outputs.softmax(1)[:, 0].double()  # every bit of an output counts
+
+    ranges = Examiner(model, test, share).shares(phase, 3)
+    assert len({step.step for step in ranges}) == 1
+    assert 1 < ranges[0].step < 40
+    found = set()
+    for workers in (1, 2, 3):
+        with LocalEngine(model, data, tiny_recipe(), workers=workers, test=test, metric=share) as engine:
+            found.add(engine.evaluate(phase, params))
+    assert len(found) == 1
+
+
+MEASURED = """
+import resource, sys
+import torch
+from progfed import evaluate
+from progfed.examples import Examples
+from progfed.models.unet import unet
+
+torch.set_num_threads(1)
+evaluate.ROOM = 64 * 2**20
+module = unet(widths=(8, 16), size=(32, 32, 32), growth="symmetric", stages=2).at(2)
+test = Examples(torch.ones(120, 4, 32, 32, 32), torch.ones(120, 3, 32, 32, 32))
+evaluate.evaluate(module, test.take(slice(0, 2)), evaluate.dice)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+evaluate.evaluate(module, test, evaluate.dice, batch=int(sys.argv[1]) or None)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_evaluation_stays_within_its_room_whatever_the_size_of_the_test_set() -> None:
+    def grown(batch: int) -> int:
+        done = subprocess.run([sys.executable, "-c", MEASURED, str(batch)], capture_output=True, text=True, check=True)
+        return int(done.stdout) * 1024
+
+    assert grown(0) < 3 * 64 * 2**20
+    assert grown(120) > 6 * 64 * 2**20  # all at once, as it was

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 import torch
 
-from progfed.errors import StorageError, TrainingError
-from progfed.experiment import Experiment, describe, identity, run, train
+from progfed.errors import DataError, StorageError, TrainingError, UsageError
+from progfed.examples import from_clients
+from progfed.experiment import Experiment, run, train
+from progfed.identity import describe, identity
 from progfed.models.convnet import convnet_mnist
 from progfed.rate import Constant
 from progfed.records import RunDirectory
@@ -91,6 +93,27 @@ def test_another_experiments_directory_is_refused_with_the_difference(tmp_path: 
     other = tiny_experiment(recipe=tiny_recipe(cohort=2, seed=9))
     with pytest.raises(StorageError, match=r"recipe\.cohort 3 there, 2 now, recipe\.seed 3 there, 9 now.*--fresh"):
         run(other, tmp_path)
+
+
+def test_a_folder_of_a_run_that_was_refused_is_free_for_the_corrected_one(tmp_path: Path) -> None:
+    test = torch.zeros(4, 6), torch.zeros(4, dtype=torch.int64)
+    wrong = from_clients([(torch.zeros(4, 6), torch.full((4,), 9))] * 6, test=test, classes=3)
+    mistakes: list[tuple[Experiment, dict[str, Any], type[Exception]]] = [
+        (tiny_experiment(recipe=tiny_recipe(cohort=60)), {}, UsageError),
+        (tiny_experiment(data=wrong), {}, DataError),
+        (tiny_experiment(recipe=tiny_recipe(seed=8)), {"device": "tpu"}, UsageError),
+    ]
+    for experiment, options, error in mistakes:
+        with pytest.raises(error):
+            list(train(experiment, tmp_path, data=tmp_path, **options))
+    assert run(tiny_experiment(), tmp_path)["rounds"] == 11
+    assert RunDirectory(tmp_path).read("experiment.json") == describe(tiny_experiment())
+
+
+def test_a_folder_with_one_finished_round_belongs_to_its_experiment(tmp_path: Path) -> None:
+    next(train(tiny_experiment(), tmp_path, data=tmp_path))
+    with pytest.raises(StorageError, match="another experiment"):
+        run(tiny_experiment(recipe=tiny_recipe(seed=9)), tmp_path)
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:

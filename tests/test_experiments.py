@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from torch import nn
 from progfed import experiments, rng
 from progfed.blocks import Progressive, pooled_head
 from progfed.engines.local import LocalEngine
+from progfed.errors import UsageError
 from progfed.examples import FederatedData, from_clients
-from progfed.experiment import Experiment, describe
+from progfed.experiment import Experiment
 from progfed.federate import federate
+from progfed.identity import describe
 from progfed.models.resnet import resnet18, resnet152
 from progfed.models.vgg import vgg16, vgg19
 from progfed.plan import Known, plan, relative
@@ -129,3 +132,34 @@ def test_every_name_is_of_a_module_and_every_run_has_a_name_of_its_own() -> None
         runs = experiments.load(name)
         assert {run.name for run in runs} == {name}
         assert len({run.run for run in runs}) == len(runs)
+
+
+NET = """from progfed.schedule import progressive
+from tiny import tiny_experiment, tiny_recipe
+
+def made():
+    return tiny_experiment(name=NAME, recipe=tiny_recipe(schedule=progressive(2, stages=2)))
+"""
+
+
+@pytest.mark.parametrize("line", ["from net import made", "from .net import made", "from mine.net import made"])
+def test_a_users_file_imports_its_neighbours(tmp_path: Path, line: str) -> None:
+    for name in ("first", "second"):  # neighbours of the same name, each beside its own file
+        folder = tmp_path / name / "mine"
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+        (folder / "net.py").write_text(f"NAME = {name!r}\n{NET}")
+        (folder / "experiment.py").write_text(f"{line}\n\nEXPERIMENT = made()\n")
+        assert [run.name for run in experiments.load(str(folder / "experiment.py"))] == [name]
+
+
+def test_a_users_file_that_is_in_no_package_imports_its_neighbours_too(tmp_path: Path) -> None:
+    (tmp_path / "nearby.py").write_text(f"NAME = 'nearby'\n{NET}")
+    (tmp_path / "mine.py").write_text("import nearby\n\n\nEXPERIMENT = nearby.made()\n")
+    assert experiments.load(str(tmp_path / "mine.py"))[0].name == "nearby"
+
+
+def test_a_relative_import_outside_of_a_package_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from .nearby import made\n")
+    with pytest.raises(UsageError, match="cannot be loaded: ImportError: attempted relative import"):
+        experiments.load(str(tmp_path / "mine.py"))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from progfed import rng
 from progfed.blocks import Progressive, state
@@ -19,11 +22,13 @@ from progfed.course import turn_at
 from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, TrainingError, UsageError
 from progfed.examples import Examples, FederatedData, from_clients
+from progfed.experiment import describe
 from progfed.federate import Progress, Round, federate
+from progfed.growth import Plateau
 from progfed.protocol import Task, Update
 from progfed.rate import Constant
 from progfed.recipe import Local, Recipe
-from progfed.schedule import Phase, end_to_end, mixed, partial, progressive, random
+from progfed.schedule import Phase, end_to_end, length, mixed, partial, progressive, random
 from progfed.server import ServerOptimizer, fedadam, fedavg, fedyogi
 from tiny import tiny_data, tiny_model, tiny_recipe
 
@@ -165,6 +170,155 @@ def test_local_sgd_equals_torch_sgd_over_many_batches() -> None:
     assert torch.equal(ours[0].detach(), theirs.detach())
 
 
+def plain_sgd(module: nn.Module, data: FederatedData, *, rounds: int, recipe: Recipe) -> None:
+    """Epochs of `torch.optim.SGD` over the only client's examples, in the order in which it would see them."""
+    local, examples = recipe.local, data.client(0)
+    learning = [value for value in module.parameters() if value.requires_grad]
+    optimizer = torch.optim.SGD(learning, lr=0.1, momentum=local.momentum, weight_decay=local.weight_decay)
+    for number in range(1, rounds + 1):
+        order = torch.randperm(len(examples.targets), generator=rng.generator(recipe.seed, "shuffle", number, 0))
+        before = {name: value.clone() for name, value in state(module).items()}
+        for index in order.split(local.batch):
+            optimizer.zero_grad()
+            functional.cross_entropy(module(examples.inputs[index]), examples.targets[index]).backward()
+            optimizer.step()
+        with torch.no_grad():  # what the server makes of it: new = old + (trained - old)
+            for name, value in state(module).items():
+                value.copy_(before[name] + (value - before[name]))
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_momentum_that_is_kept_is_that_of_plain_torch_sgd_over_many_epochs(keep: bool) -> None:
+    model, data = tiny_model(), tiny_data(clients=1)
+    local = Local(batch=2, momentum=0.9, weight_decay=1e-3, keep_momentum=keep)
+    recipe = Recipe(schedule=end_to_end(4, stages=1), cohort=1, rate=Constant(0.1), local=local, seed=3)
+    module = model.at(1, seed=3)
+    plain_sgd(module, data, rounds=4, recipe=recipe)
+    assert same(rounds(model, data, recipe)[-1].progress.params, state(module)) == keep
+
+
+def test_at_a_growth_survivors_keep_their_momentum_and_new_names_start_without() -> None:
+    model, data = tiny_model(), tiny_data(clients=1)
+    local = Local(batch=2, momentum=0.9, keep_momentum=True)
+    recipe = tiny_recipe(schedule=progressive(4, stages=2, lengths=(2, 2), warmup=1), cohort=1, local=local)
+    with LocalEngine(model, data, recipe) as engine:
+        kept = []
+        for _ in federate(model, data.sizes, recipe, engine):
+            kept.append({name: value.clone() for name, value in engine.memories[0]["velocity"].items()})
+    parts = [sorted({name.split(".")[0] for name in velocity}) for velocity in kept]
+    assert parts == [["E1", "G1"]] * 2 + [["E1", "E2", "G2"]] * 3
+    survivors = [name for name in kept[1] if name.startswith("E1")]
+    assert all(torch.equal(kept[1][name], kept[2][name]) for name in survivors)  # frozen in the warm-up
+    assert not any(torch.equal(kept[2][name], kept[3][name]) for name in survivors)
+
+
+def test_a_client_whose_numbers_are_not_finite_keeps_the_momentum_it_had() -> None:
+    model, data = tiny_model(), tiny_data(clients=2)
+    recipe = tiny_recipe(schedule=end_to_end(2, stages=3), cohort=2, local=Local(momentum=0.9, keep_momentum=True))
+
+    def load(index: int) -> Examples:
+        examples = data.client(index)
+        return Examples(examples.inputs * (math.nan if index == 1 and len(seen) else 1), examples.targets)
+
+    seen: list[Round] = []
+    broken = replace(data, load=load)
+    with LocalEngine(model, broken, recipe) as engine:
+        for r in federate(model, data.sizes, recipe, engine):
+            seen.append(r)
+            if r.number == 1:
+                before = dict(engine.memories[1]["velocity"])
+        assert seen[-1].rejected == {"not finite": 1}
+        assert same(engine.memories[1]["velocity"], before)
+
+
+def test_steps_of_a_large_loss_are_skipped_and_the_others_taken() -> None:
+    model, data = linear_model(), linear_data()
+    far = Examples(torch.full((1, 2), 50.0), torch.full((1, 2), 1000.0))
+    near = data.client(0).take(slice(0, 1))
+    both = from_clients(
+        [(torch.cat([near.inputs, far.inputs]), torch.cat([near.targets, far.targets]))],
+        test=(near.inputs, near.targets),
+    )
+    alone = from_clients([(near.inputs, near.targets)], test=(near.inputs, near.targets))
+    recipe = Recipe(schedule=end_to_end(1, stages=1), cohort=1, local=Local(batch=1, loss=squared, skip_above=10.0))
+    guarded = rounds(model, both, recipe)[-1]
+    without = rounds(model, alone, replace(recipe, local=Local(batch=1, loss=squared)))[-1]
+    assert same(guarded.progress.params, without.progress.params)
+    assert guarded.loss > 10 > without.loss  # a skipped step still tells its loss
+
+
+class Looks(TorchFunctionMode):
+    """Counts how often a program decides by a tensor's value, for which a GPU would have to be waited for."""
+
+    number = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += func is torch.Tensor.__bool__
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("limit", "looks"), [(math.inf, 0), (10.0, 3)])
+def test_a_loss_is_looked_at_before_its_step_only_where_there_is_a_limit(limit: float, looks: int) -> None:
+    local = Local(batch=2, skip_above=limit)
+    recipe = Recipe(schedule=end_to_end(1, stages=1), cohort=1, local=local)
+    with Looks() as seen:
+        rounds(tiny_model(), tiny_data(clients=1), recipe)
+    assert seen.number == looks
+
+
+def test_later_settings_of_local_training_leave_the_identity_of_older_runs() -> None:
+    told = describe(Local(momentum=0.9))
+    assert not {"skip_above", "keep_momentum"} & told.keys()
+    assert describe(Local(momentum=0.9, keep_momentum=True, skip_above=10.0)).items() >= {
+        ("skip_above", 10.0),
+        ("keep_momentum", True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"skip_above": 0.0}, "skip_above is a loss above 0"),
+        ({"skip_above": math.nan}, "skip_above is a loss above 0"),
+        ({"keep_momentum": True}, "needs a momentum above 0"),
+    ],
+    ids=str,
+)
+def test_local_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Local(**settings)
+
+
+@pytest.mark.parametrize("norm", [0.01, 0.5, 1e6])
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.01)])
+def test_clipping_equals_torchs_to_the_bit(norm: float, momentum: float, decay: float) -> None:
+    from progfed.replica import Sgd
+
+    draw = torch.Generator().manual_seed(0)
+    start = [torch.randn(3, 8, generator=draw), torch.randn(8, generator=draw), torch.randn(8, 5, generator=draw)]
+    ours, theirs = ([value.clone().requires_grad_() for value in start] for _ in range(2))
+    optimizer = torch.optim.SGD(theirs, lr=0.1, momentum=momentum, weight_decay=decay)
+    step = Sgd(ours, Local(momentum=momentum, weight_decay=decay, clip=norm), 0.1)
+    for _ in range(5):
+        x = torch.randn(4, 3, generator=draw)
+        step(_loss(x, ours))
+        optimizer.zero_grad()
+        _loss(x, theirs).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(theirs, norm)
+        optimizer.step()
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def _loss(x: Tensor, weights: list[Tensor]) -> Tensor:
+    return ((((x @ weights[0] + weights[1]).relu()) @ weights[2]) ** 2).mean()
+
+
+def test_a_norm_that_is_no_positive_number_is_refused() -> None:
+    for norm in (0.0, -1.0, float("nan")):
+        with pytest.raises(UsageError, match="positive number or None"):
+            Local(clip=norm)
+
+
 # --- growth ---------------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +364,13 @@ def test_in_warm_up_frozen_names_do_not_change_and_are_not_uploaded() -> None:
         assert after.cost.flops / after.cost.down_bytes < full.cost.flops / full.cost.down_bytes * 1.5
 
 
+def test_an_optimizer_that_resets_starts_anew_at_a_growth_and_again_after_its_warm_up() -> None:
+    schedule = progressive(4, stages=2, lengths=(2, 2), warmup=2)
+    done = rounds(tiny_model(), tiny_data(), tiny_recipe(schedule=schedule, server=fedadam(reset=True)))
+    steps = [{int(count) for count in r.progress.state["0.t"].values()} for r in done]
+    assert steps == [{1}, {2}, {0, 1}, {0, 2}, {1}, {2}]
+
+
 def test_one_stage_is_end_to_end_bit_for_bit_costs_included() -> None:
     model, data = linear_model(), linear_data()
     recipes = [
@@ -237,11 +398,22 @@ def test_costs_add_up_and_messages_are_counted_for_every_client() -> None:
     assert replace(total, seconds=0) == replace(done[-1].progress.cost, seconds=0)
 
 
-def test_the_published_accounting_bills_warm_up_again_and_again() -> None:
+def test_the_published_accounting_adds_the_new_layers_to_the_model_before_in_every_warm_up_round() -> None:
     done = rounds(tiny_model(), tiny_data(), tiny_recipe(schedule=progressive(6, stages=3, warmup=3)))
     warm = [r.cost.paper_bytes for r in done if r.phase.warmup and r.phase.stage == 2]
-    new_layers = 4 * 3 * (5 * 5 + 5 + 5 * 3 + 3)
-    assert warm == [new_layers, 2 * new_layers, 3 * new_layers]
+    first, new = 6 * 5 + 5 + 5 * 3 + 3, 5 * 5 + 5 + 5 * 3 + 3
+    assert warm == [4 * 3 * (first + k * new) for k in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("growth", [None, Plateau(window=1, least=2, tolerance=0.99)], ids=["fixed", "adaptive"])
+def test_the_published_accounting_grows_a_round_early(growth: Plateau | None) -> None:
+    recipe = tiny_recipe(schedule=progressive(12, stages=2, lengths=(6, 6)), growth=growth)
+    done = rounds(tiny_model(), tiny_data(), recipe)
+    first, second = 6 * 5 + 5 + 5 * 3 + 3, 6 * 5 + 5 + 5 * 5 + 5 + 5 * 3 + 3
+    for r in done:
+        billed = first if r.phase.stage == 1 and not r.closes else second
+        assert r.cost.paper_bytes == 4 * 3 * billed
+    assert [r.phase.stage for r in done].count(1) == (6 if growth is None else 2)
 
 
 # --- reproducible, whatever the engine and the order ----------------------------------------------------------------
@@ -284,11 +456,19 @@ def test_a_run_continues_after_any_round_to_the_same_bits() -> None:
 
 
 def test_turns_count_warm_up_apart_from_the_budget() -> None:
-    schedule = progressive(6, stages=3, warmup=1)
+    schedule = progressive(6, stages=3, warmup=1, hold=False)
     listed = [turn for number in range(1, 9) if (turn := turn_at(schedule, number))]
     assert [turn.number for turn in listed] == list(range(1, 9))
     assert [turn.moment.t for turn in listed] == [0, 1, 1, 2, 2, 3, 4, 5]
     assert turn_at(schedule, 9) is None
+
+
+def test_rounds_that_hold_the_rate_count_for_the_budget_but_do_not_advance_it() -> None:
+    schedule = progressive(6, stages=3, warmup=1)
+    listed = [turn.moment for number in range(1, 9) if (turn := turn_at(schedule, number))]
+    assert [moment.t for moment in listed] == [0, 0, 0, 0, 0, 1, 2, 3]
+    assert {moment.of for moment in listed} == {4}
+    assert length(schedule) == 6
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from progfed.course import earliest, realised, turn_at
 from progfed.engines.local import LocalEngine
 from progfed.errors import UsageError
-from progfed.experiment import identity, run, train
+from progfed.experiment import run, train
 from progfed.federate import Progress, Round, federate
 from progfed.growth import Growth, Movement, Plateau, Watch, stalled
+from progfed.identity import identity
 from progfed.plan import plan
 from progfed.privacy import Privacy
 from progfed.recipe import Recipe
@@ -130,7 +131,7 @@ def test_a_stage_that_has_stalled_ends_and_the_total_is_kept(kind: Any) -> None:
 
 
 def test_the_learning_rate_follows_the_schedule_that_results() -> None:
-    schedule = progressive(12, stages=3, lengths=(4, 5, 3))
+    schedule = progressive(12, stages=3, lengths=(4, 5, 3), hold=False)
     kept, shorter = (
         rounds(tiny_recipe(schedule=schedule, growth=Plateau(least=2, keep_total=keep, **AT_ONCE)))
         for keep in (True, False)
@@ -151,7 +152,7 @@ def test_a_policy_that_never_ends_a_stage_is_the_fixed_schedule_to_the_bit(polic
 
 def test_what_a_policy_sees_decides() -> None:
     """Any tolerance between two drops of the loss ends the stage exactly where the loss first fell by less."""
-    schedule = progressive(30, stages=3, lengths=(12, 12, 6))
+    schedule = progressive(30, stages=3, lengths=(12, 12, 6), hold=False)
     policy = Plateau(window=2, least=1, tolerance=0.15)
     done = [r for r in rounds(tiny_recipe(schedule=schedule, growth=policy)) if r.phase.stage == 1]
     losses = [r.loss for r in done]

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from progfed.errors import UsageError
+from progfed.recipe import Recipe
 from progfed.schedule import (
     Phase,
+    Schedule,
     end_to_end,
+    follow,
     layerwise,
     length,
     mixed,
@@ -92,9 +99,23 @@ def test_rescaling_keeps_every_stage_and_gives_the_asked_rounds(
         schedule = makers[kind](rounds, stages=stages)
     scaled = rescale(schedule, target)
     assert length(scaled) == target
-    assert {p.stage for p in scaled} == {p.stage for p in schedule}
     assert all(p.rounds >= 1 for p in scaled)
-    assert any(p.warmup for p in scaled) == any(p.warmup for p in schedule)
+    if kind == "random":
+        assert scaled == random(target, stages=stages)
+    else:
+        assert [replace(p, rounds=1) for p in scaled] == [replace(p, rounds=1) for p in schedule]
+
+
+@pytest.mark.parametrize("make", [progressive, layerwise, partial, mixed, random])
+def test_every_strategy_is_what_it_is_at_every_length_or_is_refused(make: Callable[..., Schedule]) -> None:
+    for rounds in range(4, 13):
+        scaled = rescale(make(200, stages=4), rounds)
+        kept = make(rounds, stages=4)
+        assert [replace(p, rounds=1) for p in scaled] == [replace(p, rounds=1) for p in kept]
+        assert scaled[-1].stage == 4
+    for rounds in range(1, 4):
+        with pytest.raises(UsageError, match=f"{rounds} rounds are too few for 4 (stages|phases)"):
+            rescale(make(200, stages=4), rounds)
 
 
 @given(stages=st.integers(1, 5), factor=st.integers(1, 40), target=st.integers(10, 200))
@@ -109,6 +130,35 @@ def test_a_long_first_stage_leaves_a_round_to_each_of_the_others_however_few_the
     assert sum(phase.rounds for phase in scaled) == rounds
     with pytest.raises(UsageError, match="2 rounds are too few for 3 stages"):
         rescale(progressive(100, stages=3, lengths=(98, 1, 1)), 2)
+
+
+def test_random_follows_the_seed_of_its_recipe_unless_it_has_one_of_its_own() -> None:
+    recipe = Recipe(schedule=random(60, stages=4), cohort=1)
+    assert recipe.schedule == random(60, stages=4, seed=0)
+    assert replace(recipe, seed=7).schedule == random(60, stages=4, seed=7) != recipe.schedule
+    assert replace(replace(recipe, seed=7), seed=0) == recipe
+    fixed = Recipe(schedule=random(60, stages=4, seed=5), cohort=1, seed=7)
+    assert fixed.schedule == random(60, stages=4, seed=5)
+    moved = pickle.loads(pickle.dumps(recipe))
+    assert replace(moved, seed=7).schedule == random(60, stages=4, seed=7)
+
+
+def test_only_blocks_that_nobody_has_trained_are_warmed_up() -> None:
+    schedule = with_warmup((Phase(2, 1), Phase(1, 1), Phase(2, 1), Phase(4, 1), Phase(3, 1), Phase(4, 3)), 2)
+    assert [p for p in schedule if p.warmup] == [Phase(4, 2, trains=(3, 4), warmup=True)]
+    assert schedule.index(Phase(4, 2, trains=(3, 4), warmup=True)) == 3
+    for seed in range(20):
+        trained: set[int] = set()
+        for phase in with_warmup(random(40, stages=4, seed=seed), 2):
+            assert not (phase.warmup and trained & set(phase.trains))
+            trained |= set(phase.trained_blocks)
+
+
+def test_a_drawn_schedule_keeps_its_warm_up_when_it_is_drawn_again() -> None:
+    warmed = with_warmup(random(40, stages=4), 4)
+    assert rescale(warmed, 20) == with_warmup(random(20, stages=4), 2)
+    assert follow(warmed, 3) == with_warmup(random(40, stages=4, seed=3), 4)
+    assert with_warmup(warmed, 0) == random(40, stages=4)
 
 
 def test_strategies_differ_only_in_stage_trained_blocks_and_heads() -> None:

@@ -24,10 +24,11 @@ from progfed.engines.flower import GridEngine, Parts, Patience, client_app
 from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, UsageError
 from progfed.examples import FederatedData, from_clients
-from progfed.experiment import identity, run, train
+from progfed.experiment import run, train
 from progfed.federate import Round, federate
 from progfed.flops import phase_cost
 from progfed.growth import Plateau
+from progfed.identity import identity
 from progfed.plan import plan
 from progfed.privacy import Privacy
 from progfed.protocol import DOWN, UP, Envelope, Memory, Task, Update, seal, unseal

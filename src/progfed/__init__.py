@@ -7,7 +7,7 @@ from progfed.errors import ProgfedError
 from progfed.examples import Examples, FederatedData, from_clients
 from progfed.experiment import Experiment, run
 from progfed.federate import federate
-from progfed.rate import Constant, Cosine, MultiStep, Restart
+from progfed.rate import Constant, Cosine, MultiStep, PerStage, Restart
 from progfed.recipe import Local, Recipe
 from progfed.schedule import Phase, end_to_end, progressive
 from progfed.server import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
@@ -25,6 +25,7 @@ __all__ = [
     "Local",
     "LocalEngine",
     "MultiStep",
+    "PerStage",
     "Phase",
     "ProgfedError",
     "Progressive",

@@ -67,14 +67,14 @@ class Learner:
         self._replica.load(self._there)
         examples = self._data.client(task.client)
         with rng.default(self._recipe.seed, "dropout", task.round, task.client):
-            loss = self._train(task, examples)
+            loss, velocity = self._train(task, examples, memory)
         change, number = self._replica.change(self._there), len(examples.targets)
         if change is not None and math.isfinite(loss):
             with suppress(MessageError):  # the codec cannot hold such numbers
                 message, kept = self._reply(task, change, number, loss, memory)
-                return Update(task.client, message), kept
+                return Update(task.client, message), kept | ({"velocity": velocity} if velocity else {})
         message, kept = self._refused(task, number, memory)
-        return Update(task.client, message), kept
+        return Update(task.client, message), kept | {key: memory[key] for key in ("velocity",) if key in memory}
 
     def _receive(self, task: Task, memory: Memory) -> bool:
         """Decode the model in the task, unless the client before got the same; False where it cannot be decoded."""
@@ -121,15 +121,22 @@ class Learner:
         except MessageError:
             return self._reply(task, nothing, examples, math.nan, {})
 
-    def _train(self, task: Task, examples: Examples) -> float:
-        """SGD over the client's examples; returns the mean loss."""
+    def _train(self, task: Task, examples: Examples, memory: Memory) -> tuple[float, Tensors]:
+        """SGD over the client's examples; returns the mean loss, and the momentum where it is kept."""
         step = Sgd(self._replica.learning, self._recipe.local, task.lr)
+        kept = of_parts(memory.get("velocity", {}), self._model.parts(task.phase))
+        if kept:
+            step.resume([kept.get(name) for name in self._replica.names])
         if self._replica.draws_at_random:
             self._replica.draws.generator = rng.generator(self._recipe.seed, "masks", task.round, task.client)
         losses = [(self._step(batch, step), len(batch.targets)) for batch in self._batches(task, examples)]
         # looked at only now: on a GPU each look would wait for the step before it
         total = sum(float(loss) * number for loss, number in losses)
-        return total / (len(examples.targets) * self._recipe.local.epochs)
+        loss = total / (len(examples.targets) * self._recipe.local.epochs)
+        if not self._recipe.local.keep_momentum:
+            return loss, {}
+        now = {name: value.cpu().contiguous() for name, value in zip(self._replica.names, step.velocity, strict=False)}
+        return loss, kept | now
 
     def _batches(self, task: Task, examples: Examples) -> Iterator[Examples]:
         """The batches of all epochs, each epoch in an order of its own, in the layout that the module wants.
@@ -161,9 +168,11 @@ class Learner:
         return Examples(tree_map(lambda leaf: leaf.to(self._device), inputs), targets.to(self._device))
 
     def _step(self, batch: Examples, step: Sgd) -> Tensor:
-        """Forward, backward and a step of the optimizer; returns the loss."""
-        loss = total_loss(self._recipe.local.loss, self._replica.module(batch.inputs), batch.targets)
-        step(loss)
+        """Forward, backward and a step of the optimizer, unless the loss forbids it; returns the loss."""
+        local = self._recipe.local
+        loss = total_loss(local.loss, self._replica.module(batch.inputs), batch.targets)
+        if local.skip_above == math.inf or loss < local.skip_above:  # who has no limit does not wait for the number
+            step(loss)
         return loss.detach()
 
 

@@ -26,12 +26,14 @@ def turn_at(schedule: Schedule, number: int) -> Turn | None:
     before = done = 0
     for index, phase in enumerate(schedule):
         offset = number - before - 1
+        counts = not (phase.warmup or phase.hold)  # whether its rounds advance the learning-rate schedule
         if offset < phase.rounds:
-            done += 0 if phase.warmup else offset
-            moment = Moment(done, length(schedule), offset, phase.rounds, phase.warmup, phase.stage)
+            done += counts * offset
+            held = sum(phase.rounds for phase in schedule if phase.hold and not phase.warmup)
+            moment = Moment(done, max(1, length(schedule) - held), offset, phase.rounds, phase.warmup, phase.stage)
             return Turn(number, phase, index, offset, moment)
         before += phase.rounds
-        done += 0 if phase.warmup else phase.rounds
+        done += counts * phase.rounds
     return None
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from progfed.blocks import Progressive, load
 from progfed.examples import Examples
 from progfed.fast import fast_inputs, fast_layout
+from progfed.live import Live
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, tree_map
 
 BATCH = 250
+"""Examples that are evaluated at once, where they are small."""
+
+ROOM = 2 * 2**30
+"""Bytes that the tensors of a batch may take while it is evaluated; a single example may take more."""
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 """Outputs and targets of a batch -> the score of each example (or position), as a vector."""
@@ -53,9 +59,41 @@ def dice(outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.where(total > 0, 2 * overlap / total.clamp(min=1), torch.ones_like(overlap)).mean(1)
 
 
-def evaluate(module: nn.Module, examples: Examples, metric: Metric = accuracy, *, batch: int = BATCH) -> float:
-    """The mean score over the examples, in percent."""
+def evaluate(module: nn.Module, examples: Examples, metric: Metric = accuracy, *, batch: int | None = None) -> float:
+    """The mean score over the examples, in percent; `batch` of them at once, by default `batch_size`."""
+    batch = batch or batch_size(module, examples)
     return percent([scores(module, examples, metric, range(0, examples.number, batch))])
+
+
+def batch_size(module: nn.Module, examples: Examples) -> int:
+    """How many examples are evaluated at once: 250, or as many as fit into 2 GB where the model needs more for them.
+
+    It depends on the module and the shape of an example, never on the machine: torch's kernels give outputs whose last
+    bits depend on the size of the batch, and a score must not depend on the number of workers or the free memory.
+    """
+    some = min(2, examples.number)
+    inputs = examples.take(slice(0, some)).inputs
+    training = module.training
+    try:
+        peak = _peak(module.eval(), inputs)
+    finally:
+        module.train(training)
+    return max(1, min(BATCH, some * ROOM // max(1, peak)))
+
+
+def _peak(module: nn.Module, inputs: Any) -> int:
+    """The most bytes that the module's forward holds at any moment, its weights aside."""
+    tensors = dict(chain(module.named_parameters(), module.named_buffers()))
+    shapes = {name: value.to("meta") for name, value in tensors.items()}
+    with torch.inference_mode():
+        try:
+            with torch.device("meta"), Live() as live:
+                functional_call(module, shapes, (fast_inputs(tree_map(lambda leaf: leaf.to("meta"), inputs)),))
+        except Exception:  # a forward that looks at values cannot be followed by shapes alone: it is really run
+            device = next(iter(tensors.values()), torch.empty(0)).device
+            with Live() as live:
+                module(fast_inputs(tree_map(lambda leaf: leaf.to(device), inputs)))
+    return int(live.peak)
 
 
 def scores(module: nn.Module, examples: Examples, metric: Metric, starts: range, *, device: str = "cpu") -> Tensor:
@@ -81,6 +119,7 @@ class Examiner:
     def __init__(self, model: Progressive, test: Examples, metric: Metric, *, device: str = "cpu") -> None:
         self._model, self._test, self._metric, self._device = model, test, metric, device
         self._phase: Phase | None = None
+        self._batches: dict[Phase, int] = {}
 
     def __call__(self, phase: Phase, params: Tensors, starts: range) -> Tensor:
         """The scores of a phase's model with these tensors, on the batches that begin at `starts`."""
@@ -92,14 +131,16 @@ class Examiner:
 
     def evaluate(self, phase: Phase, params: Tensors) -> float:
         """The mean score on the whole test set, in percent."""
-        return percent([self(phase, params, *self.shares(1))])
+        return percent([self(phase, params, *self.shares(phase, 1))])
 
-    def shares(self, workers: int) -> list[range]:
+    def shares(self, phase: Phase, workers: int) -> list[range]:
         """The batches of the test set for each of some workers: in order, so that pieces join to the whole."""
-        number = self._test.number
-        batches = -(-number // BATCH)
-        borders = [min(number, batches * worker // workers * BATCH) for worker in range(workers + 1)]
-        return [range(start, stop, BATCH) for start, stop in pairwise(borders)]
+        if phase not in self._batches:
+            self._batches[phase] = batch_size(fast_layout(self._model.phase_module(phase)), self._test)
+        number, batch = self._test.number, self._batches[phase]
+        batches = -(-number // batch)
+        borders = [min(number, batches * worker // workers * batch) for worker in range(workers + 1)]
+        return [range(start, stop, batch) for start, stop in pairwise(borders)]
 
 
 def _last(outputs: Any) -> Tensor:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from progfed import checkpoint
 from progfed.blocks import Progressive
 from progfed.engines.local import LocalEngine, one_thread
+from progfed.errors import UsageError
 from progfed.evaluate import Examiner, Metric, accuracy
 from progfed.examples import FederatedData
 from progfed.federate import Round, federate
 from progfed.flops import phase_cost
+from progfed.identity import describe, identity
 from progfed.keeping import keeping
 from progfed.memory import phase_memory
-from progfed.protocol import Engine, schema_hash
+from progfed.protocol import Engine
 from progfed.recipe import Recipe
 from progfed.records import Record, RunDirectory, opened
 from progfed.saving import Saver, resume, with_secret
 from progfed.schedule import Phase
-from progfed.tensors import Tensors, count, of_parts
+from progfed.tensors import Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,45 +47,15 @@ class Experiment:
     clients: int = 0
     examples: int = 0
 
+    def __post_init__(self) -> None:
+        if self.evaluate_every < 1:
+            raise UsageError(f"a model is evaluated every 1 or more rounds, not every {self.evaluate_every}")
+
     def make_model(self) -> Progressive:
         return self.model if isinstance(self.model, Progressive) else self.model()
 
     def make_data(self, root: Path) -> FederatedData:
         return self.data if isinstance(self.data, FederatedData) else self.data(root)
-
-
-def describe(value: Any) -> Any:
-    """A value as plain JSON: what an experiment is, in a form that can be stored, compared and hashed."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, tuple | list):
-        return [describe(item) for item in value]
-    if isinstance(value, Progressive):
-        return {"model": value.name, "schema": schema_hash(phase_cost(value, Phase(value.stages, 1)).down).hex()}
-    if isinstance(value, FederatedData):
-        sizes = hashlib.sha256(str(list(value.sizes)).encode()).hexdigest()[:16]
-        depths = hashlib.sha256(str(list(value.deepest)).encode()).hexdigest()[:16]
-        weak = {"deepest": depths} if value.deepest else {}
-        return {"data": value.name, "clients": value.clients, "sizes": sizes, **weak}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__} | {f.name: describe(getattr(value, f.name)) for f in _told(value)}
-    if isinstance(value, functools.partial):
-        return {"call": describe(value.func), "args": describe(value.args)} | {
-            name: describe(argument) for name, argument in sorted(value.keywords.items())
-        }
-    return f"{getattr(value, '__module__', '?')}:{getattr(value, '__qualname__', repr(value))}"
-
-
-def _told(value: Any) -> list[Field[Any]]:
-    """The fields that describe a value: no secrets, which only the server knows, and later additions to a recipe only
-    where they are used, so that older runs stay what they are."""
-    told = [f for f in fields(value) if not f.metadata.get("secret")]
-    return [f for f in told if not (f.metadata.get("later") and getattr(value, f.name) == f.default)]
-
-
-def identity(experiment: Experiment) -> str:
-    """16 hexadecimal digits that name the experiment in every message and checkpoint."""
-    return hashlib.sha256(json.dumps(describe(experiment), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run(experiment: Experiment, out: Path | str, *, data: Path | str = "data", workers: int = 1) -> Record:
@@ -157,7 +126,7 @@ def peaks(model: Progressive, recipe: Recipe) -> Callable[[Phase], int]:
     known: dict[Phase, int] = {}
 
     def peak(phase: Phase) -> int:
-        alike = replace(phase, rounds=1, warmup=False)
+        alike = replace(phase, rounds=1, warmup=False, hold=False)
         if alike not in known:
             known[alike] = phase_memory(model, alike, recipe.local).peak
         return known[alike]
@@ -213,8 +182,10 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
     assert found is not None
     final = checkpoint.to_bytes(found.tensors["model"])
     checkpoint.replace_file(directory.path / "model.safetensors", final)
-    records = directory.records()
-    metrics = [record["metric"] for record in records if record["metric"] is not None]
+    records, last = directory.records(), experiment.recipe.schedule[-1]
+    evaluated = [record for record in records if record["metric"] is not None]
+    # earlier stages are other, smaller models with temporary heads: their metric is not one of the final model
+    whole = [record["metric"] for record in evaluated if record["stage"] == last.stage]
     directory.write(
         "summary.json",
         {
@@ -223,11 +194,12 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
             "baseline": experiment.baseline,
             "seed": experiment.recipe.seed,
             "rounds": len(records),
-            "metric": metrics[-1],
-            "best_metric": max(metrics),
+            "metric": evaluated[-1]["metric"],
+            "best_metric": max(whole),
             "cost": found.state["cost"],
             "memory_bytes": max((record.get("memory_bytes", 0) for record in records), default=0),
-            "parameters": count(of_parts(found.tensors["model"], model.parts(experiment.recipe.schedule[-1]))),
+            # as `progfed plan` counts them: what an optimizer may change, without buffers such as BatchNorm's
+            "parameters": phase_cost(model, last).parameters,
             "model_sha256": hashlib.sha256(final).hexdigest(),
         },
     )

@@ -6,8 +6,10 @@ Evaluating, logging, checkpointing and progress bars are consumers of this gener
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
 from progfed import server
 from progfed.blocks import Progressive
@@ -16,11 +18,12 @@ from progfed.course import Turn, may_end, realised, turn_at
 from progfed.downlink import Downlink, broadcast, exchange
 from progfed.errors import TrainingError, UsageError
 from progfed.examples import check_deepest
-from progfed.flops import PhaseCost, buffer_names, phase_cost
+from progfed.flops import PhaseCost, buffer_names, phase_cost, trained_parameters
 from progfed.growth import Watch, stalled
 from progfed.inbox import Inbox
 from progfed.privacy import accounting
 from progfed.protocol import DOWN, UP, Cost, Engine, Envelope, Task
+from progfed.published import paper_bytes
 from progfed.recipe import Recipe
 from progfed.schedule import Phase, within
 from progfed.tensors import Tensors, add, bounded, finite, of_parts, part, sub
@@ -82,12 +85,10 @@ def federate(
     """
     check_deepest(deepest, len(sizes))
     check(model, recipe, deepest)
-    if not 1 <= recipe.cohort <= len(sizes):
-        raise UsageError(
-            f"a cohort of {recipe.cohort} clients cannot be drawn from {len(sizes)}: use 1 to {len(sizes)}"
-        )
+    recipe.check_population(len(sizes))
     progress = start or Progress()
     costs: dict[Phase, PhaseCost] = {}
+    size = cache(partial(trained_parameters, model))
     while turn := turn_at(realised(recipe.schedule, recipe.growth, progress.watch.lengths), progress.round + 1):
         began, phase = time.perf_counter(), turn.phase
         if turn.offset == 0:
@@ -112,7 +113,12 @@ def federate(
         check_model(params, state, turn.number)
 
         watch, closes = watched(progress, params, recipe, turn, inbox.loss, buffers)
-        cost = replace(spent(turn, asked, downlink, inbox, costs, recipe), seconds=time.perf_counter() - began)
+        depths = [deepest[client] if deepest else model.stages for client in cohort[: recipe.cohort]]
+        cost = replace(
+            spent(asked, downlink, inbox, costs, recipe),
+            paper_bytes=billed(turn, depths, closes, recipe, size),
+            seconds=time.perf_counter() - began,
+        )
         signal = watch.signal[-1] if watch.signal else None
         if closes and recipe.growth:
             watch = Watch(lengths=(*watch.lengths, turn.offset + 1))
@@ -198,7 +204,8 @@ def grow(progress: Progress, model: Progressive, recipe: Recipe, index: int, dee
     for name in new:
         params |= model.init(name, seed=recipe.seed)
     state = progress.state
-    if new or params.keys() != progress.params.keys():
+    warmed = recipe.server.reset and index > 0 and recipe.schedule[index - 1].warmup
+    if new or params.keys() != progress.params.keys() or warmed:
         state = server.grow(recipe.server, state, params)
     return replace(progress, params=params, state=state)
 
@@ -225,27 +232,27 @@ def watched(
 
 
 def spent(
-    turn: Turn,
-    asked: Mapping[int, Phase],
-    downlink: Downlink,
-    inbox: Inbox,
-    costs: Mapping[Phase, PhaseCost],
-    recipe: Recipe,
+    asked: Mapping[int, Phase], downlink: Downlink, inbox: Inbox, costs: Mapping[Phase, PhaseCost], recipe: Recipe
 ) -> Cost:
-    """What a round has cost, the time aside."""
-    cohort = list(asked.values())[: recipe.cohort]
+    """What a round has cost, the time and the published accounting aside."""
     return Cost(
         down_bytes=sum(len(downlink.messages[own]) for own in asked.values()) + downlink.extra_down,
         up_bytes=inbox.up_bytes + downlink.extra_up,
-        paper_bytes=sum(paper_bytes(own, turn.offset, costs[own], recipe) for own in cohort),
         flops=sum(costs[own].flops * examples for own, examples in inbox.trained.items()) * recipe.local.epochs,
     )
 
 
-def paper_bytes(phase: Phase, offset: int, cost: PhaseCost, recipe: Recipe) -> int:
-    """One client's round in the published accounting: 4 bytes a parameter times the codec's nominal rate, uplink only.
+def billed(turn: Turn, depths: Sequence[int], closes: bool, recipe: Recipe, size: Callable[[Phase], int]) -> int:
+    """The round in the published accounting, summed over clients of these depths; `size` counts trained parameters."""
 
-    In the k-th warm-up round the published code bills k copies of the new layers; so does this column.
-    """
-    copies = offset + 1 if phase.warmup else 1
-    return round(4 * recipe.up.rate * copies * cost.trained_parameters)
+    def bill(depth: int) -> int:
+        return paper_bytes(
+            recipe.schedule,
+            turn.index,
+            turn.offset,
+            closes=closes,
+            trained=lambda phase: size(within(phase, depth)),
+            rate=recipe.up.rate,
+        )
+
+    return sum(number * bill(depth) for depth, number in Counter(depths).items())

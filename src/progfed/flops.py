@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,20 +34,31 @@ class PhaseCost:
     down: Schema
     up: Schema
 
+    @property
+    def head_share(self) -> float:
+        """The share of the heads in the numbers of the message down."""
+        sizes = {name: math.prod(shape) for name, shape in self.down.items()}
+        return sum(size for name, size in sizes.items() if part(name).startswith("G")) / sum(sizes.values())
+
 
 def phase_cost(model: Progressive, phase: Phase) -> PhaseCost:
     """The cost of one example and one client in a phase."""
     module = _shapes(model, phase)
     tensors, trained = state(module), model.trained(phase)
-    sizes = {name: parameter.numel() for name, parameter in module.named_parameters()}
     return PhaseCost(
         flops=per_example(model, phase),
-        parameters=sum(sizes.values()),
-        trained_parameters=sum(size for name, size in sizes.items() if part(name) in trained),
+        parameters=sum(parameter.numel() for parameter in module.parameters()),
+        trained_parameters=trained_parameters(model, phase),
         buffers=buffer_names(model, phase),
         down=schema_of(tensors),
         up=schema_of(of_parts(tensors, trained)),
     )
+
+
+def trained_parameters(model: Progressive, phase: Phase) -> int:
+    """How many parameters a client trains in a phase."""
+    trained = model.trained(phase)
+    return sum(value.numel() for name, value in _shapes(model, phase).named_parameters() if part(name) in trained)
 
 
 def buffer_names(model: Progressive, phase: Phase) -> frozenset[str]:

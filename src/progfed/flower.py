@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from progfed.checkpoint import replace_file
-from progfed.data.own import SIZES, OwnData
-from progfed.errors import UsageError
+from progfed.data.own import OwnData
+from progfed.errors import DataError, UsageError
 from progfed.examples import FederatedData
 from progfed.experiment import Experiment, parts, train
 from progfed.protocol import Engine
@@ -34,6 +35,8 @@ except ImportError as missing:
 
 NODES = 100
 """A simulation has at most this many virtual nodes; beyond it a node holds several clients."""
+SIZES = "clients.json"
+"""The file of a run in which the server keeps how many examples each client has, as the nodes told it."""
 
 
 def client(experiment: Experiment) -> ClientApp:
@@ -58,10 +61,12 @@ def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any
     """Train on an engine over the grid of a run."""
     out = Path(str(settings.get("out", "runs"))) / f"{experiment.run}-seed{experiment.recipe.seed}"
     data = Path(str(settings.get("data", "data")))
+    sizes: Sequence[int] = ()
     if isinstance(experiment.data, OwnData):
-        know_sizes(engine, data / SIZES, experiment.data.clients)
+        sizes = known_sizes(engine, out, data, experiment.data.clients)
+        experiment = replace(experiment, data=experiment.data.knowing(sizes))
     engine.sizes(experiment.make_data(data).clients)
-    for record in train(experiment, out, data=data, engine=lambda: nullcontext(engine), checkpoint_every=1):
+    for record in train(experiment, out, data=data, engine=partial(noting, engine, out, sizes), checkpoint_every=1):
         LOG.info("%s", told(record))
     LOG.info("complete: %s", out.absolute())
 
@@ -79,14 +84,36 @@ def told(record: Record) -> str:
     return f"{line}, rejected: {rejected}" if rejected else line
 
 
-def know_sizes(engine: GridEngine, path: Path, clients: int) -> None:
-    """Ask the nodes how many examples their clients have, once: a run that continues must not find other numbers."""
-    if path.exists():
-        return
+def known_sizes(engine: GridEngine, out: Path, data: Path, clients: int) -> Sequence[int]:
+    """How many examples the clients have: what a run that continues was told before, or else what the nodes say."""
+    before = [out / SIZES]
+    if (out / "experiment.json").exists():
+        before.append(data / SIZES)  # runs of earlier versions kept it there
+    for path in before:
+        if path.exists():
+            return read_sizes(path, clients)
     sizes = engine.sizes(clients, all_needed=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json.dumps({str(client): number for client, number in sizes.items()}).encode())
     LOG.info("%d clients with %d examples", len(sizes), sum(sizes.values()))
+    return [sizes[client] for client in range(clients)]
+
+
+def read_sizes(path: Path, clients: int) -> Sequence[int]:
+    """What a run was told before about its clients."""
+    try:
+        told = json.loads(path.read_text())
+        return [int(told[str(client)]) for client in range(clients)]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"{path} does not tell the examples of {clients} clients ({error!r}): remove it to ask them again"
+        ) from error
+
+
+@contextmanager
+def noting(engine: GridEngine, out: Path, sizes: Sequence[int]) -> Iterator[GridEngine]:
+    """The engine, once the run keeps what it was told: when it continues it must not be told other numbers."""
+    if sizes and not (out / SIZES).exists():
+        replace_file(out / SIZES, json.dumps({str(client): size for client, size in enumerate(sizes)}).encode())
+    yield engine
 
 
 def simulation(

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from progfed.blocks import Progressive
-from progfed.experiment import Experiment, describe
+from progfed.experiment import Experiment
+from progfed.identity import describe
 from progfed.memory import PhaseMemory
 from progfed.plan import Known, Plan, plan, relative
 from progfed.protocol import message_size
@@ -20,13 +21,17 @@ from progfed.schedule import Phase, end_to_end, length
 
 @dataclass(frozen=True)
 class StageView:
-    """A stage: what it adds to the one before, and what M^s costs a client: a message each way, FLOPs, memory."""
+    """A stage: what it adds to the one before, and what M^s costs a client: a message each way, FLOPs, memory.
+
+    `head_share` is the share of the head in the message.
+    """
 
     stage: int
     adds: tuple[str, ...]
     head: tuple[str, ...]
     parameters: int
     message_bytes: int
+    head_share: float
     flops: int
     memory_bytes: int
     memory: PhaseMemory
@@ -94,6 +99,7 @@ def _stages(model: Progressive, recipe: Recipe, baseline: Plan, known: Known, na
                 head=layers(model, model.head(stage)),
                 parameters=cost.parameters,
                 message_bytes=message_size(recipe.down, cost.down),
+                head_share=cost.head_share,
                 flops=cost.flops,
                 memory_bytes=memory.peak,
                 memory=memory,

@@ -7,17 +7,20 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from progfed.blocks import Progressive
 from progfed.course import earliest
 from progfed.engines.local import one_thread
 from progfed.errors import UsageError
-from progfed.experiment import Experiment, describe
-from progfed.federate import check, paper_bytes
+from progfed.experiment import Experiment
+from progfed.federate import check
 from progfed.flops import PhaseCost, phase_cost
+from progfed.identity import describe
 from progfed.memory import PhaseMemory, phase_memory
 from progfed.protocol import Cost, message_size
+from progfed.published import paper_bytes
 from progfed.recipe import Local
 from progfed.schedule import Phase, within
 
@@ -34,14 +37,14 @@ class Known:
 
     def cost(self, name: str, model: Progressive, phase: Phase) -> PhaseCost:
         """What a phase costs; `name` stands for the model."""
-        key = name, replace(phase, rounds=1, warmup=False)
+        key = name, replace(phase, rounds=1, warmup=False, hold=False)
         if key not in self._costs:
             self._costs[key] = phase_cost(model, phase)
         return self._costs[key]
 
     def memory(self, name: str, model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
         """What a phase holds in memory."""
-        key = name, replace(phase, rounds=1, warmup=False), replace(local, epochs=1)
+        key = name, replace(phase, rounds=1, warmup=False, hold=False), replace(local, epochs=1)
         if key not in self._memory:
             self._memory[key] = phase_memory(model, phase, local)
         return self._memory[key]
@@ -59,14 +62,17 @@ def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     model, recipe = experiment.make_model(), experiment.recipe
     deepest: Sequence[int] = getattr(experiment.data, "deepest", ())
     check(model, recipe, deepest)
+    if clients := experiment.clients or getattr(experiment.data, "clients", 0):
+        recipe.check_population(clients)
     known = known or Known()
     name = json.dumps(describe(experiment.model))
     stages: dict[int, Plan] = {}
     total = Cost()
-    for phase in recipe.schedule:
-        counts, memory = known.cost(name, model, phase), known.memory(name, model, phase, recipe.local)
-        spent = _average(phase, deepest, lambda own: _spent(own, known.cost(name, model, own), experiment))
-        row = stages.setdefault(phase.stage, _row(phase.stage, counts.parameters))
+    cost_of = partial(known.cost, name, model)
+    for index, phase in enumerate(recipe.schedule):
+        counts, memory = cost_of(phase), known.memory(name, model, phase, recipe.local)
+        spent = _average(deepest or [model.stages], partial(_spent, experiment, index, cost_of))
+        row = stages.setdefault(phase.stage, _row(phase.stage, counts))
         row["warmup_rounds" if phase.warmup else "rounds"] += phase.rounds
         for cost in ("down_bytes", "up_bytes", "flops"):
             row[cost] += getattr(spent, cost)
@@ -89,23 +95,29 @@ def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     }
 
 
-def _average(phase: Phase, deepest: Sequence[int], spend: Callable[[Phase], Cost]) -> Cost:
-    """What the rounds of a phase cost on average, where every client trains the largest sub-model that it can."""
-    shares = Counter(within(phase, depth) for depth in deepest) or Counter([phase])
-    each = {own: asdict(spend(own)) for own in shares}
-    sums = {cost: sum(each[own][cost] * share for own, share in shares.items()) for cost in COSTS}
+def _average(deepest: Sequence[int], spend: Callable[[int], Cost]) -> Cost:
+    """What clients of these depths spend on average, where each trains the largest sub-model that it can."""
+    shares = Counter(deepest)
+    each = {depth: asdict(spend(depth)) for depth in shares}
+    sums = {cost: sum(each[depth][cost] * share for depth, share in shares.items()) for cost in COSTS}
     half, clients = shares.total() // 2, shares.total()
     return Cost(**{cost: (value + half) // clients for cost, value in sums.items()})
 
 
-def _spent(phase: Phase, cost: PhaseCost, experiment: Experiment) -> Cost:
-    """What all rounds of a phase cost."""
-    recipe = experiment.recipe
-    visits = recipe.asked(experiment.clients or math.inf) * phase.rounds
+def _spent(experiment: Experiment, index: int, cost_of: Callable[[Phase], PhaseCost], depth: int) -> Cost:
+    """What all rounds of phase `index` cost, if every client can train up to stage `depth`."""
+    recipe, rounds = experiment.recipe, experiment.recipe.schedule[index].rounds
+    cost = cost_of(within(recipe.schedule[index], depth))
+    visits = recipe.asked(experiment.clients or math.inf) * rounds
+    rule = partial(paper_bytes, recipe.schedule, index, rate=recipe.up.rate)
+    bills = [
+        rule(number, closes=number == rounds - 1, trained=lambda own: cost_of(within(own, depth)).trained_parameters)
+        for number in range(rounds)
+    ]
     return Cost(
         down_bytes=visits * message_size(recipe.down, cost.down),
         up_bytes=visits * message_size(recipe.up, cost.up),
-        paper_bytes=recipe.cohort * sum(paper_bytes(phase, number, cost, recipe) for number in range(phase.rounds)),
+        paper_bytes=recipe.cohort * sum(bills),
         flops=round(cost.flops * visits * recipe.local.epochs * average_examples(experiment)),
     )
 
@@ -148,12 +160,13 @@ def average_examples(experiment: Experiment) -> float:
     return experiment.examples / experiment.clients if experiment.clients else 1.0
 
 
-def _row(stage: int, parameters: int) -> Plan:
+def _row(stage: int, counts: PhaseCost) -> Plan:
     return {
         "stage": stage,
         "rounds": 0,
         "warmup_rounds": 0,
-        "parameters": parameters,
+        "parameters": counts.parameters,
+        "head_share": counts.head_share,
         "down_bytes": 0,
         "up_bytes": 0,
         "flops": 0,

@@ -29,9 +29,8 @@ DOWN, UP, CHANGE, ASK = range(4)
 whole model because it does not hold the one that a change starts from."""
 
 Memory = dict[str, Tensors]
-"""What a client keeps from round to round, where a recipe asks for it: `held`, the model; `lost`, by its codec.
-
-An engine of one's own may keep more under other names; a checkpoint has that too."""
+"""What a client keeps from round to round, where a recipe asks for it: `held`, the model; `lost`, by its codec;
+`velocity`, its momentum. An engine of one's own may keep more under other names; a checkpoint has that too."""
 
 _MAGIC = b"PGFD"
 # magic, version, kind, stage, round, client, examples, loss, run, base, schema, codec, raw length, body length

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Protocol
+
+from progfed.errors import UsageError
 
 
 @dataclass(frozen=True)
 class Moment:
     """Where training stands: round `t` of `of`, and round `stage_t` of `stage_of` in the running phase of a stage.
 
-    Warm-up rounds do not count: in them `t` is that of the round that follows, and `warmup` is set.
+    Warm-up rounds do not count: in them `t` is that of the round that follows, and `warmup` is set. Nor do rounds of
+    phases that `hold` the rate.
     """
 
     t: int
@@ -34,6 +37,9 @@ class Constant:
 
     lr: float
 
+    def __post_init__(self) -> None:
+        _check(self.lr)
+
     def __call__(self, moment: Moment) -> float:
         return self.lr
 
@@ -49,6 +55,9 @@ class Cosine:
     lr: float
     floor: float = 0.0
 
+    def __post_init__(self) -> None:
+        _check(self.lr, self.floor)
+
     def __call__(self, moment: Moment) -> float:
         if moment.warmup:
             return self.lr
@@ -63,6 +72,9 @@ class MultiStep:
     milestones: tuple[float, ...] = (0.3, 0.6, 0.8)
     factor: float = 0.2
 
+    def __post_init__(self) -> None:
+        _check(self.lr, self.factor)
+
     def __call__(self, moment: Moment) -> float:
         if moment.warmup:
             return self.lr
@@ -75,8 +87,28 @@ class Restart:
 
     rate: Rate
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", as_rate(self.rate))
+
     def __call__(self, moment: Moment) -> float:
         return self.rate(replace(moment, t=moment.stage_t, of=moment.stage_of))
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """`rate` over each of `number` equal parts of the run anew: warm restarts (Loshchilov and Hutter, 2017).
+
+    >>> Cycles(Cosine(0.1), 4)(Moment(t=60, of=80, stage_t=0, stage_of=1))
+    0.1
+    """
+
+    rate: Rate
+    number: int
+
+    def __call__(self, moment: Moment) -> float:
+        cycle = moment.t * self.number // moment.of
+        first, following = (-(-part * moment.of // self.number) for part in (cycle, cycle + 1))
+        return self.rate(replace(moment, t=moment.t - first, of=following - first))
 
 
 @dataclass(frozen=True)
@@ -88,5 +120,52 @@ class PerStage:
 
     rates: tuple[Rate, ...]
 
+    def __post_init__(self) -> None:
+        if not self.rates:
+            raise UsageError("PerStage needs the rate of at least one stage: PerStage((0.1,))")
+        object.__setattr__(self, "rates", tuple(as_rate(rate) for rate in self.rates))
+
     def __call__(self, moment: Moment) -> float:
         return self.rates[min(moment.stage, len(self.rates)) - 1](moment)
+
+
+def as_rate(value: Any) -> Rate:
+    """A learning rate as it may be written in a recipe: a number is `Cosine` of it."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Cosine(value)
+    if not callable(value) or isinstance(value, type):
+        raise UsageError(f"a rate is a number, or a value such as Cosine(0.1), not {value!r:.60}")
+    return value  # type: ignore[no-any-return]
+
+
+def top_rate(rate: Any) -> float | None:
+    """The `lr` of a rate, which is that of the full model where stages have their own; None where it has none."""
+    if isinstance(rate, Restart):
+        return top_rate(rate.rate)
+    if isinstance(rate, PerStage):
+        return top_rate(rate.rates[-1])
+    names = [field.name for field in fields(rate)] if is_dataclass(rate) else []
+    return float(getattr(rate, "lr")) if "lr" in names else None  # noqa: B009 any dataclass may have it
+
+
+def with_top_rate(rate: Any, lr: float) -> Any:
+    """The same rate with another `lr`; where stages have their own, they keep their proportions.
+
+    >>> with_top_rate(PerStage((Constant(0.4), Constant(0.1))), 0.05)
+    PerStage(rates=(Constant(lr=0.2), Constant(lr=0.05)))
+    """
+    if isinstance(rate, Restart):
+        return Restart(with_top_rate(rate.rate, lr))
+    before = top_rate(rate)
+    if isinstance(rate, PerStage):
+        factor = lr / before if before else 1.0
+        tops = [(one, top_rate(one)) for one in rate.rates[:-1]]
+        early = (one if top is None else with_top_rate(one, top * factor) for one, top in tops)
+        return PerStage((*early, with_top_rate(rate.rates[-1], lr)))
+    return rate if before is None else replace(rate, lr=lr)
+
+
+def _check(*values: float) -> None:
+    for value in values:
+        if not 0 <= value < math.inf:
+            raise UsageError(f"a learning rate is a finite number of 0 or more, not {value}")

@@ -40,12 +40,24 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         return self.path / "checkpoint"
 
+    @property
+    def begun(self) -> bool:
+        """Whether a round was finished here."""
+        lines = self.rounds.exists() and self.rounds.stat().st_size > 0
+        return lines or any(self.checkpoints.glob("round-*")) or (self.path / "summary.json").exists()
+
     def claim(self, description: Record) -> None:
-        """Make the directory this experiment's, or refuse it if it is another's."""
+        """Make the directory this experiment's, or refuse it if it is another's.
+
+        A directory in which no round was finished is nobody's yet: what was asked there may have been refused, and is
+        now asked as it should be.
+        """
         described = self.path / "experiment.json"
-        if described.exists():
+        if described.exists() and self.begun:
             refuse_other(read_json(described), description, self.path)
-        elif any(entry.name not in (".lock", ".experiment.json.writing") for entry in self.path.iterdir()):
+        elif not described.exists() and any(
+            entry.name not in (".lock", ".experiment.json.writing") for entry in self.path.iterdir()
+        ):
             raise StorageError(
                 f"{self.path} holds other files and no experiment.json: give --out an empty or new folder"
             )

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from progfed.blocks import Progressive, state
 from progfed.codec import schema_of
@@ -27,7 +28,8 @@ class Replica:
         self.draws_at_random = draws_at_random(self.module)
         self.state = state(self.module)
         self.schema = schema_of(self.state)
-        self.learning = [p for p in self.module.parameters() if p.requires_grad]
+        learning = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        self.learning, self.names = list(learning.values()), list(learning)
         self._trained = of_parts(self.state, model.trained(phase))
         self.trained = schema_of(self._trained)
         sizes = [self._trained[name].numel() for name in self.trained]
@@ -72,8 +74,14 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return found
 
 
+def clipped(grads: Sequence[Tensor], norm: float) -> list[Tensor]:
+    """Gradients of at most this norm, as `torch.nn.utils.clip_grad_norm_` makes them, to the bit."""
+    factor = (norm / (get_total_norm(grads) + 1e-6)).clamp(max=1.0)
+    return list(torch._foreach_mul(list(grads), factor))
+
+
 class Sgd:
-    """SGD with weight decay, FedProx's pull towards the start, and momentum; otherwise `torch.optim.SGD` to the bit.
+    """SGD with clipping, weight decay, FedProx's pull towards the start, and momentum: `torch.optim.SGD` to the bit.
 
     One fused pass over memory instead of four. Its kernel rounds the last few elements differently where momentum
     meets a length that no vector register divides; those few small tensors take the plain operations.
@@ -89,12 +97,26 @@ class Sgd:
         # `_pull` takes care of weight decay where there is a pull: the order of the sum is part of the result
         self._decay = 0.0 if local.prox else local.weight_decay
 
+    def resume(self, velocity: Sequence[Tensor | None]) -> None:
+        """Begin with the momentum of an earlier round, where a parameter has any; others begin at zero."""
+        self._velocity = [
+            torch.zeros_like(p) if kept is None else torch.empty_like(p).copy_(kept)
+            for p, kept in zip(self._parameters, velocity, strict=True)
+        ]
+
+    @property
+    def velocity(self) -> list[Tensor]:
+        """The momentum after the last step, of each parameter in turn; empty before the first step."""
+        return self._velocity
+
     def __call__(self, loss: Tensor) -> None:
         grads = [
             grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
             for grad, p in zip(gradients(loss, self._parameters), self._parameters, strict=True)
         ]
         with torch.no_grad():
+            if self._local.clip is not None:
+                grads = clipped(grads, self._local.clip)
             if self._local.prox:
                 self._pull(grads)
             first = bool(self._local.momentum) and not self._velocity

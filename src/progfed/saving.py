@@ -62,7 +62,10 @@ def to_checkpoint(progress: Progress, experiment: str, memories: dict[int, Memor
     another one would ask for a whole model anyway.
     """
     slots = {f"{slot}/{name}": value for slot, tensors in progress.state.items() for name, value in tensors.items()}
-    lost = {f"{client}/{name}": t for client, m in memories.items() for name, t in m.get("lost", {}).items()}
+    lost, velocity = (
+        {f"{client}/{name}": t for client, m in memories.items() for name, t in m.get(kind, {}).items()}
+        for kind in ("lost", "velocity")
+    )
     current = model_digest(progress.held)
     holders = [client for client, m in sorted(memories.items()) if "held" in m and model_digest(m["held"]) == current]
     state = {
@@ -74,11 +77,13 @@ def to_checkpoint(progress: Progress, experiment: str, memories: dict[int, Memor
         "threads": torch.get_num_threads(),
     }
     tensors = {"model": progress.params, "server": slots, "held": progress.held, "lost": lost}
+    if velocity:
+        tensors["velocity"] = velocity
     if more := {
         f"{client}/{kind}/{name}": value
         for client, memory in memories.items()
         for kind, kept in memory.items()
-        if kind not in ("held", "lost")
+        if kind not in ("held", "lost", "velocity")
         for name, value in kept.items()
     }:
         tensors["memories"] = more
@@ -130,8 +135,9 @@ def restored(found: Checkpoint) -> tuple[Progress, dict[int, Memory]]:
     state = empty | unprefixed(found.tensors["server"])
     held = found.tensors["held"]
     memories: dict[int, Memory] = {int(client): {"held": held} for client in found.state["holders"]}
-    for client, lost in unprefixed(found.tensors["lost"]).items():
-        memories.setdefault(int(client), {})["lost"] = lost
+    for kind in ("lost", "velocity"):
+        for client, kept in unprefixed(found.tensors.get(kind, {})).items():
+            memories.setdefault(int(client), {})[kind] = kept
     for client, more in unprefixed(found.tensors.get("memories", {})).items():
         memories.setdefault(int(client), {}).update(unprefixed(more))
     cost = Cost(**found.state["cost"])
@@ -141,19 +147,19 @@ def restored(found: Checkpoint) -> tuple[Progress, dict[int, Memory]]:
 def with_secret(recipe: Recipe, directory: RunDirectory) -> Recipe:
     """The recipe with the secret that this run draws its noise from, where it promises privacy.
 
-    That is the one in the run's folder; before the first round the given one, or a new one, is put there.
+    That is the one in the run's folder; before a round is finished the given one, or a new one, is put there.
     """
     if recipe.privacy is None:
         return recipe
     given, kept = recipe.privacy.secret, directory.secret()
-    if kept is None:
-        if directory.records():
-            raise StorageError(
-                f"{directory.path} has lost its privacy.secret, without which its noise and cohorts would be others: "
-                "put it back, or start over with --fresh"
-            )
+    if not directory.records():
         kept = given or new_secret()
         directory.keep_secret(kept)
+    if kept is None:
+        raise StorageError(
+            f"{directory.path} has lost its privacy.secret, without which its noise and cohorts would be others: "
+            "put it back, or start over with --fresh"
+        )
     if given and given != kept:
         raise StorageError(
             f"{directory.path} was begun with another privacy secret: give that one or none, or start over with --fresh"

@@ -6,7 +6,7 @@ Nothing else in the library asks which strategy is running: it asks a phase for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from progfed import rng
@@ -19,7 +19,8 @@ class Phase:
 
     `trains` names the blocks that learn (1-based; empty: all of M^stage); the heads in use always learn.
     `heads` names the heads whose losses are summed (empty: the head of the stage).
-    Warm-up rounds are extra to the budget T and do not advance the learning-rate schedule.
+    Warm-up rounds are extra to the budget T and do not advance the learning-rate schedule. Nor do rounds that `hold`
+    it, but these are part of T: while the model grows, the rate stays where it starts.
     """
 
     stage: int
@@ -27,6 +28,7 @@ class Phase:
     trains: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
     warmup: bool = False
+    hold: bool = field(default=False, metadata={"later": True})
 
     @property
     def trained_blocks(self) -> tuple[int, ...]:
@@ -75,14 +77,21 @@ def end_to_end(rounds: int, *, stages: int) -> Schedule:
     return (Phase(stages, rounds),)
 
 
-def progressive(rounds: int, *, stages: int, lengths: Sequence[int] | None = None, warmup: int = 0) -> Schedule:
+def progressive(
+    rounds: int, *, stages: int, lengths: Sequence[int] | None = None, warmup: int = 0, hold: bool = True
+) -> Schedule:
     """ProgFed (Algorithm 1): M^1, M^2, ... M^S, each after `warmup` extra rounds that train only E_s and G_s.
+
+    The learning-rate schedule of the recipe, such as a cosine, runs over the rounds of the full model, and holds its
+    first rate before. With `hold=False` it runs over all rounds, as in the paper: the full model, which is the last to
+    be trained, then begins at a fraction of the rate.
 
     >>> [(p.stage, p.rounds) for p in progressive(12, stages=3)]
     [(1, 2), (2, 2), (3, 8)]
     """
     stage_rounds = enumerate(_lengths(rounds, stages, lengths), start=1)
-    return with_warmup(tuple(Phase(stage, length) for stage, length in stage_rounds), warmup)
+    phases = tuple(Phase(stage, length, hold=hold and stage < stages) for stage, length in stage_rounds)
+    return with_warmup(phases, warmup)
 
 
 def layerwise(rounds: int, *, stages: int) -> Schedule:
@@ -106,11 +115,55 @@ def mixed(rounds: int, *, stages: int) -> Schedule:
     )
 
 
-def random(rounds: int, *, stages: int, seed: int = 0) -> Schedule:
-    """Each round of the progressive half trains a sub-model drawn at random, the rest the full one (Sec. 4.5)."""
+class Drawn(tuple[Phase, ...]):
+    """The schedule of `random`: phases like any other, and the rule that drew them, so that it can draw again.
+
+    A recipe that takes it draws it anew from its own seed, unless `random` was given one (`fixed`).
+    """
+
+    rounds: int
+    stages: int
+    seed: int
+    fixed: bool
+    warmup: int = 0
+
+    def again(self, *, rounds: int | None = None, seed: int | None = None, warmup: int | None = None) -> Drawn:
+        """The same strategy over other rounds, from another seed, or with other rounds of warm-up."""
+        return _drawn(
+            self.rounds if rounds is None else rounds,
+            self.stages,
+            self.seed if seed is None else seed,
+            self.fixed,
+            self.warmup if warmup is None else warmup,
+        )
+
+
+def random(rounds: int, *, stages: int, seed: int | None = None) -> Schedule:
+    """Each round of the progressive half trains a sub-model drawn at random, the rest the full one (Sec. 4.5).
+
+    Without `seed` the draws follow the seed of the recipe that the schedule is put into, and so `--seed`.
+    """
+    return _drawn(rounds, stages, seed or 0, seed is not None, 0)
+
+
+def _drawn(rounds: int, stages: int, seed: int, fixed: bool, warmup: int) -> Drawn:
     *early, last = stage_lengths(rounds, stages)
     draws = rng.numpy_generator(seed, "schedule").integers(1, stages + 1, size=sum(early))
-    return (*(Phase(int(stage), 1) for stage in draws), Phase(stages, last))
+    phases = (*(Phase(int(stage), 1) for stage in draws), Phase(stages, last))
+    made = Drawn(_warmed(phases, warmup))
+    made.rounds, made.stages, made.seed, made.fixed, made.warmup = rounds, stages, seed, fixed, warmup
+    return made
+
+
+def follow(schedule: Schedule, seed: int) -> Schedule:
+    """The schedule that a recipe with this seed has: a drawn one is drawn from it, every other is as it is.
+
+    >>> follow(random(60, stages=3), 7) == random(60, stages=3, seed=7)
+    True
+    """
+    if isinstance(schedule, Drawn) and not schedule.fixed and schedule.seed != seed:
+        return schedule.again(seed=seed)
+    return schedule
 
 
 def within(phase: Phase, deepest: int) -> Phase:
@@ -120,7 +173,7 @@ def within(phase: Phase, deepest: int) -> Phase:
     deeper one, its last.
 
     >>> within(Phase(3, 5), 2), within(Phase(3, 5, trains=(3,), warmup=True), 2).trains
-    (Phase(stage=2, rounds=5, trains=(), heads=(), warmup=False), (2,))
+    (Phase(stage=2, rounds=5, trains=(), heads=(), warmup=False, hold=False), (2,))
     """
     if phase.stage <= deepest:
         return phase
@@ -134,39 +187,55 @@ def length(schedule: Schedule) -> int:
 
 
 def rescale(schedule: Schedule, rounds: int) -> Schedule:
-    """The same strategy over another number of rounds: stage lengths and warm-up keep their proportions.
+    """The same strategy over another number of rounds: the lengths of phases and warm-up keep their proportions.
 
-    A stage keeps at least one round; the sum is exactly `rounds`, warm-up aside.
+    Every phase keeps at least one round; the sum is exactly `rounds`, warm-up aside. A drawn schedule is drawn again.
     """
     total = length(schedule)
-    stages = {phase.stage for phase in schedule}
-    if rounds < len(stages):
-        raise UsageError(f"{rounds} rounds are too few for {len(stages)} stages: give at least one round to each")
+    if isinstance(schedule, Drawn):
+        return schedule.again(rounds=rounds, warmup=_shorter(schedule.warmup, rounds, total) if schedule.warmup else 0)
+    left = sum(not phase.warmup for phase in schedule)
+    if rounds < left:
+        kind = "stages" if left == len({phase.stage for phase in schedule}) else "phases"
+        raise UsageError(f"{rounds} rounds are too few for {left} {kind}: give at least one round to each")
     scaled: list[Phase] = []
-    seen: set[int] = set()
     done = end = 0
     for phase in schedule:
         if phase.warmup:
-            scaled.append(replace(phase, rounds=max(1, phase.rounds * rounds // total)))
+            scaled.append(replace(phase, rounds=_shorter(phase.rounds, rounds, total)))
             continue
         done += phase.rounds
-        first = phase.stage not in seen
-        seen.add(phase.stage)
-        latest = rounds - len(stages - seen)
-        border = min(max(done * rounds // total, end + first), latest)
-        if border > end:
-            scaled.append(replace(phase, rounds=border - end))
-        end = max(end, border)
+        left -= 1
+        border = min(max(done * rounds // total, end + 1), rounds - left)
+        scaled.append(replace(phase, rounds=border - end))
+        end = border
     return tuple(scaled)
 
 
+def _shorter(warmup: int, rounds: int, total: int) -> int:
+    """Warm-up rounds in proportion, and at least one."""
+    return max(1, warmup * rounds // total)
+
+
 def with_warmup(schedule: Schedule, rounds: int) -> Schedule:
-    """The same schedule with this many warm-up rounds before each stage after the first; 0 takes them out."""
+    """The same schedule with this many warm-up rounds before each stage after the first; 0 takes them out.
+
+    Blocks that were trained before are not warmed up: where a schedule goes back and forth between stages, only a
+    stage deeper than all before it has new blocks.
+    """
     if rounds < 0:
         raise UsageError(f"warm-up rounds cannot be negative: {rounds}")
+    return schedule.again(warmup=rounds) if isinstance(schedule, Drawn) else _warmed(schedule, rounds)
+
+
+def _warmed(schedule: Schedule, rounds: int) -> Schedule:
     phases: list[Phase] = []
+    deepest, trained = 0, set[int]()
     for phase in (phase for phase in schedule if not phase.warmup):
-        if rounds and phases and phase.stage > phases[-1].stage:
-            phases.append(Phase(phase.stage, rounds, trains=(phase.stage,), warmup=True))
+        new = tuple(block for block in phase.trained_blocks if block not in trained)
+        if rounds and 0 < deepest < phase.stage and new:
+            phases.append(Phase(phase.stage, rounds, trains=new, warmup=True))
         phases.append(phase)
+        deepest = max(deepest, phase.stage)
+        trained.update(new)
     return tuple(phases)

@@ -7,6 +7,7 @@ drops names.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +21,10 @@ State = dict[str, Tensors]
 
 
 class ServerOptimizer(Protocol):
-    """A transform of the mean update. `reset` asks for new state of all names at a growth, not only of new ones."""
+    """A transform of the mean update.
+
+    `reset` asks for new state of all names at a growth, not only of new ones, and again after its warm-up.
+    """
 
     @property
     def reset(self) -> bool: ...
@@ -41,6 +45,10 @@ class Scale:
     lr: float = 1.0
     reset: bool = False
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.lr < math.inf:
+            raise UsageError(f"a server's learning rate is a finite number of 0 or more, not {self.lr}")
+
     def init(self, params: Tensors) -> State:
         return {}
 
@@ -56,6 +64,10 @@ class Momentum:
 
     beta: float = 0.9
     reset: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta < 1:
+            raise UsageError(f"a server's momentum is 0 to below 1, not {self.beta}")
 
     def init(self, params: Tensors) -> State:
         return {"m": {name: torch.zeros_like(value) for name, value in params.items()}}
@@ -84,6 +96,11 @@ class Adaptive:
     def __post_init__(self) -> None:
         if self.kind not in ("adam", "yogi", "adagrad"):
             raise UsageError(f"an adaptive server optimizer is adam, yogi or adagrad, not {self.kind!r}")
+        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1 and 0 < self.tau < math.inf):
+            raise UsageError(
+                "beta1 and beta2 of a server optimizer are 0 to below 1 and tau is positive, not "
+                f"{self.beta1}, {self.beta2} and {self.tau}"
+            )
         if self.bias_correction and self.kind != "adam":
             raise UsageError(f"bias correction is defined for adam, not for {self.kind}")
 
@@ -172,6 +189,16 @@ def fedyogi(
 def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, *, reset: bool = False) -> ServerOptimizer:
     """Adagrad on the server (Reddi et al., 2021, Algorithm 2)."""
     return ServerChain((Adaptive("adagrad", beta1, 0.0, tau, reset=reset), Scale(lr)))
+
+
+NAMED: dict[str, ServerOptimizer] = {
+    "fedavg": fedavg(),
+    "fedavgm": fedavgm(),
+    "fedadam": fedadam(),
+    "fedyogi": fedyogi(),
+    "fedadagrad": fedadagrad(),
+}
+"""Optimizers that a recipe or a command line can ask for by name."""
 
 
 def grow(optimizer: ServerOptimizer, before: State, params: Tensors) -> State:

@@ -6,19 +6,14 @@ import difflib
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from progfed import aggregate, growth, server
-from progfed.codec import codec
 from progfed.errors import UsageError
 from progfed.experiment import Experiment
+from progfed.rate import top_rate, with_top_rate
 from progfed.schedule import rescale, with_warmup
 
-SERVERS = {
-    "fedavg": server.fedavg,
-    "fedavgm": server.fedavgm,
-    "fedadam": server.fedadam,
-    "fedyogi": server.fedyogi,
-    "fedadagrad": server.fedadagrad,
-}
+TOP_RATE = "recipe.rate.lr"
+"""The learning rate, whatever its shape; where stages have rates of their own, that of the full model."""
+_NAMED = ("up", "down", "server", "aggregate", "growth")  # a recipe understands names for these
 _IDENTITY = ("name", "run", "baseline", "clients", "examples")  # what an experiment is called is not a setting
 
 
@@ -40,11 +35,11 @@ def override(experiment: Experiment, setting: str) -> Experiment:
     if not equals:
         raise UsageError(f"--set takes key=value, not {setting!r}")
     known = settings(experiment)
-    matches = [path for path in known if path == key] or [path for path in known if path.endswith(f".{key}")]
+    matches = [path for path in known if f".{path}".endswith(f".{key}")]
+    if TOP_RATE in matches or key in matches:
+        matches = [TOP_RATE if TOP_RATE in matches else key]
     if len(matches) == 1:
-        path = matches[0]
-        changed: Experiment = _replaced(experiment, path.split("."), _parsed(known[path], path, text))
-        return changed
+        return _changed(experiment, matches[0], _parsed(known[matches[0]], matches[0], text))
     if matches:
         raise UsageError(f"--set {key} could mean {' or '.join(matches)}: give more of the path")
     near = difflib.get_close_matches(key, [*known, *(path.split(".")[-1] for path in known)], n=3, cutoff=0.5)
@@ -54,37 +49,28 @@ def override(experiment: Experiment, setting: str) -> Experiment:
 
 def settings(experiment: Experiment) -> dict[str, Any]:
     """What can be set, with its present value, by dotted path."""
-    return _leaves(experiment, "")
+    found, rate = _leaves(experiment, ""), top_rate(experiment.recipe.rate)
+    return found if rate is None else found | {TOP_RATE: rate}
 
 
 def _leaves(value: Any, prefix: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(value):
         path, item = f"{prefix}{field.name}", getattr(value, field.name)
-        named = field.name in ("up", "down", "server", "aggregate", "growth")
-        if (named or isinstance(item, bool | int | float | str)) and path not in _IDENTITY:
+        if (field.name in _NAMED or isinstance(item, bool | int | float | str)) and path not in _IDENTITY:
             found[path] = item
         if is_dataclass(item) and field.name in ("recipe", "rate", "local", "privacy", "growth"):
             found |= _leaves(item, f"{path}.")
+        if field.name == "rates":
+            for place, one in enumerate(item):
+                found |= _leaves(one, f"{path}.{place}.") if is_dataclass(one) else {}
     return found
 
 
 def _parsed(now: Any, path: str, text: str) -> Any:
     leaf = path.split(".")[-1]
-    if leaf in ("up", "down"):
-        return codec(text)
-    if leaf == "server":
-        if text not in SERVERS:
-            raise UsageError(f"--set {path} takes one of {', '.join(SERVERS)}, not {text!r}")
-        return SERVERS[text]()
-    if leaf == "aggregate":
-        if text not in aggregate.NAMED:
-            raise UsageError(f"--set {path} takes one of {', '.join(aggregate.NAMED)}, not {text!r}")
-        return aggregate.NAMED[text]
-    if leaf == "growth":
-        if text not in growth.NAMED:
-            raise UsageError(f"--set {path} takes one of {', '.join(growth.NAMED)}, not {text!r}")
-        return growth.NAMED[text]
+    if leaf in _NAMED:
+        return text
     if isinstance(now, bool):
         if text not in ("true", "false"):
             raise UsageError(f"--set {path} takes true or false, not {text!r}")
@@ -95,7 +81,18 @@ def _parsed(now: Any, path: str, text: str) -> Any:
         raise UsageError(f"--set {path} takes a value like {now!r}, not {text!r}") from error
 
 
+def _changed(experiment: Experiment, path: str, new: Any) -> Experiment:
+    if path == TOP_RATE:
+        recipe = experiment.recipe
+        return replace(experiment, recipe=replace(recipe, rate=with_top_rate(recipe.rate, new)))
+    changed: Experiment = _replaced(experiment, path.split("."), new)
+    return changed
+
+
 def _replaced(value: Any, path: list[str], new: Any) -> Any:
-    if len(path) > 1:
-        new = _replaced(getattr(value, path[0]), path[1:], new)
-    return replace(value, **{path[0]: new})
+    """A value with the item at a path replaced; a number in the path is a place in a tuple."""
+    name, *below = path
+    if isinstance(value, tuple):
+        place = int(name)
+        return (*value[:place], _replaced(value[place], below, new), *value[place + 1 :])
+    return replace(value, **{name: _replaced(getattr(value, name), below, new) if below else new})

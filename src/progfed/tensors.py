@@ -79,7 +79,7 @@ def bounded(tensors: Mapping[str, Tensor], limit: float) -> bool:
     (True, False)
     """
     ranges = [value.aminmax() for value in tensors.values() if value.numel()]
-    return all(bool(low >= -limit) and bool(high <= limit) for low, high in ranges)
+    return all(float(low) >= -limit and float(high) <= limit for low, high in ranges)
 
 
 T = TypeVar("T")

@@ -45,7 +45,7 @@ def user_model(target: str, *, example: str | Tensor | None, stages: int | None,
         raise UsageError(f"{target} needs an input to be tried on: give --input 3x32x32, or --example NAME")
     inputs = _made(module, example, f"{path}:{example}") if isinstance(example, str) else example
     tried(lambda: model, inputs, target)
-    return split(model, stages=stages or STAGES, example=inputs, **options)
+    return split(model, stages=STAGES if stages is None else stages, example=inputs, **options)
 
 
 def zeros(shape: str, dtype: str) -> Tensor:

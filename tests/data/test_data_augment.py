@@ -46,6 +46,34 @@ def test_a_flip_mirrors_about_half_of_the_images_and_leaves_the_rest() -> None:
     assert 140 < int(mirrored.sum()) < 260
 
 
+@pytest.mark.parametrize(("height", "width"), [(9, 9), (8, 12)])
+def test_a_rotation_takes_every_pixel_from_its_nearest_place_around_the_centre(height: int, width: int) -> None:
+    examples = coded(30, height, width)
+    turned = augment.random_rotation(15.0)(examples, rng.generator(3)).inputs
+    assert turned.dtype == torch.uint8
+    angles = torch.empty(30).uniform_(-15.0, 15.0, generator=rng.generator(3)).deg2rad().double().numpy()
+    middle = np.array([(height - 1) / 2, (width - 1) / 2])
+    for image, angle in zip(turned.numpy(), angles, strict=True):
+        for row, column in np.ndindex(height, width):
+            down, right = np.array([row, column]) - middle
+            there = np.array(
+                [np.sin(angle) * right + np.cos(angle) * down, np.cos(angle) * right - np.sin(angle) * down]
+            )
+            place = there + middle
+            if (np.abs(place - np.floor(place) - 0.5) < 1e-3).any():
+                continue  # as near to one pixel as to the next
+            nearest = np.rint(place).astype(int)
+            inside = (nearest >= 0).all() and (nearest < [height, width]).all()
+            assert image[:2, row, column].tolist() == ((nearest + 1).tolist() if inside else [0, 0])
+
+
+def test_no_rotation_and_no_jitter_leave_crops_and_flips() -> None:
+    examples = coded(8, 32, 32)
+    made = augment.cifar_training(augment.CIFAR100, jitter=0.0)(examples, rng.generator(2))
+    plain = augment.compose(augment.random_crop(32, padding=4), augment.random_flip())(examples, rng.generator(2))
+    assert torch.equal(made.inputs, augment.normalised(plain.inputs, augment.CIFAR100))
+
+
 def jittered(image: np.ndarray, order: np.ndarray, factors: np.ndarray) -> np.ndarray:
     """Brightness (0), contrast (1) and saturation (2) of one image, as written in their definitions."""
     for kind, factor in zip(order, factors, strict=True):

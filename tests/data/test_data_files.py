@@ -16,9 +16,12 @@ from progfed import rng
 from progfed.data import augment, brats, cifar, decathlon, federated_h5, idx
 from progfed.data import synthetic_files as files
 from progfed.data.volumes import centre_of, fit, normalised
-from progfed.errors import UsageError
+from progfed.errors import StorageError, UsageError
 from progfed.examples import FederatedData
+from progfed.experiment import describe
 from progfed.models.convnet import convnet_cifar
+from progfed.records import refuse_other
+from tiny import tiny_experiment
 
 LAYOUTS = pytest.mark.parametrize("layout", [cifar.CIFAR10, cifar.CIFAR100], ids=lambda layout: layout.name)
 
@@ -110,7 +113,7 @@ def fed_root(tmp_path: Path, stem: str, **options) -> Path:
 
 
 def test_federated_hdf5_gives_each_client_its_own_group(tmp_path: Path) -> None:
-    data = federated_h5.emnist(fed_root(tmp_path, "fed_emnist", classes=62), verify=False)
+    data = federated_h5.emnist(fed_root(tmp_path, "fed_emnist", classes=62), invert=False, verify=False)
     with h5py.File(tmp_path / "fed_emnist_train.h5") as file:
         assert data.clients == len(file["examples"]) == 6
         for index, name in enumerate(sorted(file["examples"])):
@@ -122,6 +125,27 @@ def test_federated_hdf5_gives_each_client_its_own_group(tmp_path: Path) -> None:
     inverted = federated_h5.emnist(tmp_path, invert=True, verify=False).client(0).inputs
     plain = data.client(0).inputs * 0.3081 + 0.1307
     torch.testing.assert_close(inverted, (1 - plain - 0.1307) / 0.3081, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "stem"),
+    [(federated_h5.emnist, "fed_emnist"), (federated_h5.mnist_by_writer, "fed_mnist_by_writer")],
+    ids=["emnist", "mnist-by-writer"],
+)
+def test_ink_is_1_by_default_and_that_is_part_of_the_identity(tmp_path: Path, make, stem: str) -> None:
+    root = fed_root(tmp_path, stem, classes=10)
+    now, before = make(root, verify=False), make(root, invert=False, verify=False)
+    paper = before.client(0).inputs * 0.3081 + 0.1307
+    torch.testing.assert_close(now.client(0).inputs, (1 - paper - 0.1307) / 0.3081, atol=1e-5, rtol=1e-5)
+    for population in (now, before):
+        assert torch.equal(population.client(0).targets, now.client(0).targets)
+    assert describe(now) != describe(before)
+    # a run that was begun when the default was paper = 1 is another experiment
+    assert describe(make) != f"{make.__module__}:{make.__qualname__}"
+    described = describe(tiny_experiment(data=make))
+    earlier = described | {"data": f"{make.__module__}:{make.__qualname__}"}
+    with pytest.raises(StorageError, match=r"holds another experiment: data '.*' there, '.* with ink 1' now"):
+        refuse_other(earlier, described, tmp_path)
 
 
 def test_labels_of_shape_n_by_1_are_read_like_labels_of_shape_n(tmp_path: Path) -> None:

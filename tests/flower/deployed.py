@@ -23,10 +23,7 @@ from progfed.codec import Quantize
 from progfed.examples import Examples, FederatedData
 from progfed.schedule import progressive
 
-if __name__ == "fedapp.experiment":
-    from .tiny import tiny_data, tiny_experiment, tiny_recipe
-else:
-    from tiny import tiny_data, tiny_experiment, tiny_recipe
+from .tiny import tiny_data, tiny_experiment, tiny_recipe
 
 SLOW = @SLOW@
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import signal
@@ -11,23 +12,29 @@ import stat
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from flwr.cli.constant import ACCESS_TOKEN_STORE_KEY
+from flwr.supercore.credential_store.file_credential_store import FileCredentialStore
 from typer.testing import CliRunner
 
 from progfed.cli import app
-from progfed.data.own import SIZES, OwnData
+from progfed.data.own import OwnData
+from progfed.deploy import keys
 from progfed.deploy.federation import Federation
-from progfed.deploy.keys import make_certificates, make_node_key
+from progfed.deploy.keys import make_certificates, make_node_key, make_operator_secret, remember_operator
 from progfed.deploy.processes import Process, family, free_port, read, start, start_time, stop, write
+from progfed.engines.flower.superlink import Gate, Receive, Scope, Send, read_secret
 from progfed.engines.flower.supernode import AGAIN, hasten_content
 from progfed.engines.flower.worker import _forget
 from progfed.errors import DataError, ProgfedError, StorageError, UsageError
 from progfed.examples import Examples
+from progfed.experiment import describe
+from progfed.flower import SIZES
 
 COMMANDS = CliRunner()
 
@@ -85,6 +92,80 @@ def test_a_nodes_public_key_is_that_of_its_private_key(tmp_path: Path) -> None:
     make_node_key(tmp_path / "node")
     private = load_ssh_private_key((tmp_path / "node").read_bytes(), None)
     assert load_ssh_public_key((tmp_path / "node.pub").read_bytes()) == private.public_key()
+
+
+SECRET = b"s" * 43
+
+
+def passes(path: str, *, client: str = "192.0.2.9", token: bytes = b"") -> bool:
+    """Whether a request from another machine gets through the gate to the SuperLink."""
+    reached = []
+
+    async def superlink(scope: Scope, receive: Receive, send: Send) -> None:
+        reached.append(scope["path"])
+
+    async def nothing(message: Any = None) -> Any:
+        return {}
+
+    headers = [(b"authorization", token)] if token else []
+    scope = {"type": "http", "path": path, "headers": headers, "client": (client, 5), "server": ("192.0.2.7", 8000)}
+    asyncio.run(Gate(superlink, SECRET)(scope, nothing, nothing))
+    return reached == [path]
+
+
+def test_the_gate_lets_everybody_to_the_part_of_the_superlink_that_is_theirs() -> None:
+    assert passes("/v1/fleet/activate-node")
+    assert passes("/v1/control/start-run", token=b"Bearer " + SECRET)
+    for client in ("127.0.0.1", "::1", "192.0.2.7"):
+        assert passes("/v1/runtime/acquire-task", client=client)
+
+
+def test_the_gate_lets_nobody_to_another_part() -> None:
+    for token in (b"", b"Bearer", b"Bearer " + SECRET[1:], SECRET, b"\xff" * 50):
+        assert not passes("/v1/control/start-run", token=token)
+        assert not passes("/v1/control/get-login-details", client="127.0.0.1", token=token)
+    for client in ("192.0.2.9", "2001:db8::1", "", "no address"):
+        assert not passes("/v1/runtime/acquire-task", client=client)
+    for path in ("/docs", "/", "//v1/fleet/x", "/v1/fleet", "/V1/control/start-run"):
+        assert not passes(path, token=b"Bearer " + SECRET)
+
+
+def test_a_secret_that_others_can_read_or_guess_is_refused(tmp_path: Path) -> None:
+    make_operator_secret(tmp_path / "secret")
+    assert len(read_secret(tmp_path / "secret")) == 43
+    (tmp_path / "secret").chmod(0o640)
+    with pytest.raises(ValueError, match="chmod 600"):
+        read_secret(tmp_path / "secret")
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / "secret").write_text("password")
+    with pytest.raises(ValueError, match="at least 32"):
+        read_secret(tmp_path / "secret")
+    with pytest.raises(ValueError, match="No such file"):
+        read_secret(tmp_path / "none")
+
+
+def test_the_operators_secret_is_its_owners_only_and_kept_beside_those_of_other_federations(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        make_operator_secret(tmp_path / name)
+        remember_operator(tmp_path / "flwr", f"{name}.example:8000", tmp_path / name)
+    kept = tmp_path / "flwr" / "credentials.yaml"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "one", kept)} == {0o600}
+    store = FileCredentialStore(kept)
+    for name in ("one", "two"):
+        assert store.get(ACCESS_TOKEN_STORE_KEY % f"{name}.example:8000") == (tmp_path / name).read_bytes()
+
+
+def test_keys_are_made_by_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+    for line in (f"certificates {tmp_path} a.example", f"node {tmp_path}/node", f"operator {tmp_path}/secret"):
+        monkeypatch.setattr(sys, "argv", ["keys", *line.split()])
+        keys.main()
+    monkeypatch.setattr(sys, "argv", ["keys", "login", "a.example:8000", f"{tmp_path}/secret"])
+    keys.main()
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {"ca.crt", "server.pem", "server.key", "node", "node.pub", "secret", "flwr"}
+    handshake(tmp_path, tmp_path, "a.example")
+    handshake(tmp_path, tmp_path, "127.0.0.1")  # there its own server apps reach the SuperLink
 
 
 def parent(folder: Path) -> Process:
@@ -186,10 +267,15 @@ def test_own_data_are_counted_only_where_they_are(tmp_path: Path) -> None:
 
 
 def test_a_server_knows_the_numbers_of_own_data_that_it_was_told(tmp_path: Path) -> None:
-    (tmp_path / SIZES).write_text('{"0": 5, "1": 6, "2": 7}')
-    assert list(own_data()(tmp_path).sizes) == [5, 6, 7]
-    with pytest.raises(DataError, match="4 clients"):
-        replace(own_data(), clients=4)(tmp_path)
+    told = own_data().knowing([5, 6, 7])
+    assert list(told(tmp_path).sizes) == [5, 6, 7]
+    assert describe(told) == describe(own_data())  # a node that was not told takes part in the same experiment
+
+
+def test_a_file_of_an_earlier_federated_run_in_the_data_does_not_disturb_a_local_one(tmp_path: Path) -> None:
+    (tmp_path / "1").touch()
+    (tmp_path / SIZES).write_text('{"0": 5}')
+    assert own_data()(tmp_path).client(1).number == 2
 
 
 def test_another_bundle_leaves_nothing_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,13 +19,13 @@ from progfed.engines.flower import GridEngine, Parts, Patience, client_app, clie
 from progfed.engines.flower.grid import GRACE
 from progfed.engines.flower.wire import pack_update, unpack_update
 from progfed.engines.local import LocalEngine
-from progfed.errors import TrainingError, UsageError
+from progfed.errors import DataError, TrainingError, UsageError
 from progfed.experiment import train
 from progfed.federate import Round, federate
-from progfed.flower import client, simulation
+from progfed.flower import SIZES, client, known_sizes, noting, read_sizes, simulation
 from progfed.privacy import Privacy
 from progfed.protocol import Update
-from progfed.recipe import Recipe
+from progfed.recipe import Local, Recipe
 from progfed.schedule import end_to_end, progressive
 from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 
@@ -81,8 +81,9 @@ def same(one: list[Round], two: list[Round]) -> bool:
         {},
         {"feedback": True, "up": Sparsify(25)},
         {"feedback": True, "delta": True, "down": Quantize(8)},
+        {"feedback": True, "local": Local(batch=4, momentum=0.9, keep_momentum=True)},
     ],
-    ids=["lq-8", "sp-25 with error feedback", "changes down, lq-8 and error feedback up"],
+    ids=["lq-8", "sp-25 with error feedback", "changes down, lq-8 and error feedback up", "momentum that is kept"],
 )
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory in Flower's state", "memory on disk"])
 def test_a_grid_gives_the_bits_and_bytes_of_one_machine(changes: dict[str, Any], on_disk: bool, tmp_path: Path) -> None:
@@ -358,6 +359,28 @@ def test_a_population_that_is_not_complete_is_waited_for_where_it_must_be() -> N
 def test_a_client_that_two_nodes_claim_stays_where_it_was_found() -> None:
     grid = grid_of(recipe(cohort=6), {1: {"clients": "0,1,2,3"}, 2: {"clients": "3,4,5"}})
     assert same(local(recipe(cohort=6)), rounds(recipe(cohort=6), GridEngine(grid, QUICK)))
+
+
+def test_the_numbers_that_a_run_was_told_are_kept_in_its_folder_and_not_in_the_data(tmp_path: Path) -> None:
+    data, out = tmp_path / "data", tmp_path / "run"
+    for folder in (data, out):
+        folder.mkdir()
+    (data / SIZES).write_text('{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1, "5": 1}')  # of another run
+    engine = GridEngine(grid_of(recipe()), QUICK)
+    with noting(engine, out, known_sizes(engine, out, data, 6)):
+        assert read_sizes(out / SIZES, 6) == list(tiny_data().sizes)
+    (out / SIZES).write_text('{"0": 2, "1": 2, "2": 2, "3": 2, "4": 2, "5": 2}')
+    assert known_sizes(engine, out, data, 6) == [2] * 6
+
+
+def test_a_run_of_an_earlier_version_finds_its_numbers_in_the_data(tmp_path: Path) -> None:
+    (tmp_path / "experiment.json").touch()
+    (tmp_path / SIZES).write_text('{"0": 5, "1": 6, "2": 7}')
+    engine = GridEngine(grid_of(recipe()), QUICK)
+    assert known_sizes(engine, tmp_path / "run", tmp_path, 6) == list(tiny_data().sizes)
+    assert known_sizes(engine, tmp_path, tmp_path, 3) == [5, 6, 7]
+    with pytest.raises(DataError, match=rf"{SIZES} does not tell the examples of 4 clients"):
+        known_sizes(engine, tmp_path, tmp_path, 4)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from progfed.aggregate import Aggregate, Clipped, Mean, Median, Trimmed, clip, l2
 from progfed.chaos.cases import plain
 from progfed.errors import UsageError
-from progfed.experiment import describe
+from progfed.identity import describe
 from progfed.tensors import Tensors, mean
 
 

@@ -14,7 +14,7 @@ from progfed import checkpoint
 from progfed.chaos import hostile
 from progfed.chaos.cases import plain
 from progfed.codec import codec
-from progfed.experiment import describe, identity
+from progfed.identity import describe, identity
 from progfed.protocol import VERSION, Memory, model_digest
 from progfed.records import RunDirectory, opened
 from progfed.saving import resume

@@ -27,8 +27,9 @@ from progfed.deploy.processes import start_time
 from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, MessageError, ProgfedError, StorageError, TrainingError, UsageError
 from progfed.examples import Examples
-from progfed.experiment import describe, run
+from progfed.experiment import run
 from progfed.federate import federate
+from progfed.identity import describe
 from progfed.protocol import Memory, Task, Update
 from progfed.records import RunDirectory, opened
 

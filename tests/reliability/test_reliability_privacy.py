@@ -18,8 +18,9 @@ from progfed.aggregate import Median, clip, l2
 from progfed.chaos.cases import dense, normed, outcome, plain, population
 from progfed.engines.local import LocalEngine
 from progfed.errors import StorageError, UsageError
-from progfed.experiment import Experiment, describe, identity, run, train
+from progfed.experiment import Experiment, run, train
 from progfed.federate import federate
+from progfed.identity import describe, identity
 from progfed.privacy import FINEST, Privacy, noisy
 from progfed.records import RunDirectory
 from progfed.tensors import Tensors

@@ -14,6 +14,7 @@ from progfed.chaos.cases import SERVERS, Case, outcome, plain
 from progfed.codec import codec
 from progfed.experiment import run, train
 from progfed.privacy import Privacy
+from progfed.recipe import Local
 from progfed.schedule import layerwise, mixed, partial, progressive, random
 
 SCHEDULE = progressive(3, stages=3, lengths=(1, 1, 1), warmup=2)
@@ -85,6 +86,7 @@ def test_every_codec_goes_on_where_it_was(folder: Path, name: str, feedback: boo
         {"aggregate": Clipped(0.5)},
         {"privacy": Privacy(clip=1.0, noise=0.5, secret=SECRET), "weighting": "uniform"},
         {"delta": True},
+        {"local": Local(batch=2, momentum=0.9, keep_momentum=True)},
     ],
     ids=[
         "layerwise",
@@ -96,6 +98,7 @@ def test_every_codec_goes_on_where_it_was(folder: Path, name: str, feedback: boo
         "clipped",
         "private",
         "changes sent down",
+        "momentum that is kept",
     ],
 )
 def test_every_other_way_to_train_goes_on_where_it_was(folder: Path, changes: dict[str, Any]) -> None:

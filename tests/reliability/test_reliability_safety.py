@@ -28,9 +28,10 @@ from progfed.codec import Chain, Float, Schema, codec
 from progfed.engines.local import LocalEngine
 from progfed.errors import MessageError, StorageError, TrainingError, UsageError
 from progfed.examples import Examples, FederatedData
-from progfed.experiment import Experiment, identity, run, train
+from progfed.experiment import Experiment, run, train
 from progfed.federate import Round, federate
 from progfed.flops import phase_cost
+from progfed.identity import identity
 from progfed.keeping import kept
 from progfed.protocol import ASK, UP, Envelope, Memory, Task, Update, seal, unseal
 from progfed.records import RunDirectory, opened

@@ -17,9 +17,10 @@ from progfed.errors import UsageError
 from progfed.report import write_report
 from progfed.report.collect import collect
 from progfed.report.curves import AXES, Study, studies
+from progfed.report.metric_figure import figure, styles
 from progfed.report.numbers import amount, duration, ticks
-from progfed.report.plots import plot
-from progfed.report.svg import COLOURS, INK, figure, styles
+from progfed.report.plots import written
+from progfed.report.svg import COLOURS, INK
 
 from .report_runs import hostile, lines, stopped, tiny
 
@@ -43,7 +44,7 @@ def drawn(svg: str) -> dict[str, list[tuple[float, float]]]:
 
 @pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
 def test_a_line_runs_through_the_means_of_the_records(trained: Path, axis) -> None:  # type: ignore[no-untyped-def]
-    points = drawn(figure(one(trained), axis))[COLOURS[1]]
+    points = drawn(figure(one(trained), axis).svg())[COLOURS[1]]
     seeds = [lines(trained / f"lin-seed{seed}") for seed in (1, 2)]
 
     def cost(line: dict[str, object]) -> float:
@@ -66,7 +67,7 @@ def test_a_line_runs_through_the_means_of_the_records(trained: Path, axis) -> No
 
 
 def test_growth_warm_up_and_the_last_value_are_marked(trained: Path) -> None:
-    svg = figure(one(trained), AXES[0])
+    svg = figure(one(trained), AXES[0]).svg()
     texts = ["".join(text.itertext()) for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
     finals = [lines(trained / f"lin-seed{seed}")[-1] for seed in (1, 2)]
     assert "stage 2" in texts
@@ -78,7 +79,7 @@ def test_growth_warm_up_and_the_last_value_are_marked(trained: Path) -> None:
 def test_a_name_with_markup_is_only_text_in_a_figure(tmp_path: Path) -> None:
     name = '"><script>alert(1)</script>&amp;'
     stopped(hostile(tiny(), name), tmp_path / "run", 2)
-    tree = ElementTree.fromstring(figure(one(tmp_path), AXES[0]))
+    tree = ElementTree.fromstring(figure(one(tmp_path), AXES[0]).svg())
     assert not list(tree.iter(f"{SVG}script"))
     assert name in ["".join(text.itertext()) for text in tree.iter(f"{SVG}text")]
 
@@ -123,15 +124,15 @@ def test_durations_read_like_a_clock(seconds: float, shown: str) -> None:
 
 @pytest.mark.parametrize(("kind", "magic"), [("pdf", b"%PDF-"), ("png", b"\x89PNG\r\n")])
 def test_matplotlib_writes_the_same_file_for_the_same_records(trained: Path, kind: str, magic: bytes) -> None:
-    study = one(trained)
-    data = plot(study, AXES[0], kind)
+    drawing = figure(one(trained), AXES[0])
+    data = written(drawing, kind)
     assert data.startswith(magic)
-    assert plot(study, AXES[0], kind) == data
+    assert written(drawing, kind) == data
 
 
 def test_dollars_and_underscores_in_names_do_not_upset_matplotlib(tmp_path: Path) -> None:
     stopped(hostile(tiny(), "_$\\frac$"), tmp_path / "run", 2)
-    assert plot(one(tmp_path), AXES[0], "png").startswith(b"\x89PNG")
+    assert written(figure(one(tmp_path), AXES[0]), "png").startswith(b"\x89PNG")
 
 
 def test_without_matplotlib_a_pdf_is_refused_by_naming_the_extra(

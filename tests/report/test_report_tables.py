@@ -13,15 +13,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from progfed.report import make_report, paper
+from progfed import experiments
+from progfed.experiments.printed import Printed
+from progfed.report import make_report
 from progfed.report.collect import Found, Point, Run, collect
 from progfed.report.curves import Study, mean_of, studies
 from progfed.report.notes import notes
 from progfed.report.panels import Line, Panel, drawn
 from progfed.report.per_stage import stage_costs
-from progfed.report.plots import plot_panels
-from progfed.report.present import csv_bytes, flat, reach_chart, reach_table, result_table, stage_table
-from progfed.report.svg import Style
+from progfed.report.plots import written
+from progfed.report.present import (
+    area_table,
+    bar_chart,
+    csv_bytes,
+    flat,
+    reach_chart,
+    reach_table,
+    result_table,
+    stage_table,
+)
+from progfed.report.svg import COLOURS, Bar, Style
 from progfed.report.tables import reaches, rows
 
 from .report_runs import lines, stopped, summary, tiny
@@ -48,6 +59,7 @@ def made(name: str, metrics: list[float], sent: list[int], **given: object) -> R
         "metric": "accuracy",
         "budget": len(metrics),
         "planned": len(metrics),
+        "final_stage": 1,
         "settings": (),
         "points": points,
         "finished": True,
@@ -127,11 +139,11 @@ def test_the_figure_of_cost_reduction_has_the_inverse_of_the_relative_costs() ->
     # 50 and 60 % by 10 instead of 200 bytes, 70 % (56) by 40, 80 % (64) by 150 instead of 300; 90 % is never reached
     assert [place for place, _ in line.points] == [0, 1, 2, 3]
     assert [times for _, times in line.points] == pytest.approx([20, 20, 5, 2])
-    svg = drawn(chart)
+    svg = drawn(chart).svg()
     assert svg.count("<circle") == 8
     assert "x, 80 %: 2<" in svg
-    assert plot_panels(chart, "pdf").startswith(b"%PDF-")
-    assert plot_panels(chart, "png") == plot_panels(chart, "png")
+    assert written(drawn(chart), "pdf").startswith(b"%PDF-")
+    assert written(drawn(chart), "png") == written(drawn(chart), "png")
 
 
 def test_compressed_runs_are_all_measured_by_the_end_to_end_run_in_floats() -> None:
@@ -320,17 +332,15 @@ SEEDS = {
 
 @pytest.mark.parametrize("key", SEEDS)
 def test_the_papers_figures_are_the_means_of_its_printed_seeds(key: tuple[str, str]) -> None:
-    printed, expected = paper.figure(*key), mean_of(SEEDS[key])
-    assert printed is not None
+    experiment, run = key
+    printed, expected = experiments.paper(experiment).rows[run], mean_of(SEEDS[key])
     assert printed.metric == pytest.approx(expected.mean, abs=0.0051)
     assert printed.std == pytest.approx(expected.std, abs=0.0061)
 
 
 def test_the_papers_tables_agree_with_each_other() -> None:
-    def get(experiment: str, run: str) -> paper.Figure:
-        found = paper.figure(experiment, run)
-        assert found is not None
-        return found
+    def get(experiment: str, run: str) -> Printed:
+        return experiments.paper(experiment).rows[run]
 
     for run in ("cifar100", "cifar100-end-to-end"):
         same = {get("federated", run).metric, get("optimizers", run.replace("cifar100", "cifar100-fedavg")).metric}
@@ -358,3 +368,85 @@ def test_a_run_of_the_paper_stands_next_to_its_printed_figure(edited, runs: Path
     said = " | ".join(notes(study))
     assert "T is 8, the paper's figures are for T 2000: cifar10" in said
     assert "no run of emnist-end-to-end, emnist" in said
+
+
+def test_the_papers_figure_and_the_runs_own_bytes_in_its_accounting_are_two_columns(edited, runs: Path) -> None:  # type: ignore[no-untyped-def]
+    for folder in ("lin-seed1", "lin-seed2"):
+        edited(folder, lambda described: described.update(name="federated", run="cifar10", baseline=""))
+    study = next(study for study in make_report([runs]).studies if study.experiment == "federated")
+    (row,) = rows(study)
+    told = flat(row)
+    assert told["paper_bytes"] == row.paper_bytes == lines(runs / "lin-seed1")[-1]["total"]["paper_bytes"]
+    assert told["printed_bytes"] == pytest.approx(0.703)
+    (read,) = csv.DictReader(io.StringIO(csv_bytes([told]).decode(), newline=""))
+    assert float(read["paper_bytes"]) == row.paper_bytes
+
+
+def test_wall_time_stands_beside_the_papers_where_it_prints_one() -> None:
+    named = {"experiment": "centralized"}
+    study = study_of(
+        made("vgg16-end-to-end", [20, 60, 80], [100, 200, 300], **named),
+        made("vgg16", [50, 60], [10, 40], baseline="vgg16-end-to-end", **named),
+    )
+    table = result_table(study, rows(study))
+    shown = dict(zip(table.headings, table.rows[1], strict=True))
+    assert (shown["time vs baseline"], shown["paper: time"]) == ("50.00 %", "85.43 %")
+    plain = study_of(made("x", [50], [10]))
+    assert "time vs baseline" not in result_table(plain, rows(plain)).headings
+
+
+def test_the_area_under_a_curve_is_its_mean_height_over_the_costs_that_both_cover() -> None:
+    study = study_of(
+        made("x-end-to-end", [0, 40, 80], [100, 200, 300]),
+        made("x", [50, 60, 90], [50, 150, 250], baseline="x-end-to-end"),
+    )
+    area = rows(study)[1].area
+    assert area is not None
+    # from 100 to 250 bytes: ours rises from 55 to 60 at 150 and to 90 at 250; the baseline from 0 by 0.4 a byte to 60
+    assert area.bytes == pytest.approx((57.5 * 50 + 75 * 100) / 150)
+    assert area.baseline_bytes == pytest.approx(30)
+    assert (area.flops, area.baseline_flops) == (pytest.approx(area.bytes), pytest.approx(30))
+    table = area_table(study, rows(study))
+    assert table is not None
+    assert table.rows == (("x", "69.17", "30.00", "69.17", "30.00"),)
+
+
+def test_curves_that_cover_no_common_cost_have_no_area() -> None:
+    study = study_of(made("x-end-to-end", [0, 40], [100, 200]), made("x", [50, 60], [10, 20], baseline="x-end-to-end"))
+    area = rows(study)[1].area
+    assert area is not None
+    assert area.bytes is None
+
+
+def test_cost_reduction_is_drawn_as_bars_where_the_paper_has_bars() -> None:
+    named = {"experiment": "centralized"}
+    study = study_of(
+        made("vgg16-end-to-end", [20, 60, 80], [100, 200, 300], **named),
+        made("vgg16", [50, 60, 90], [10, 40, 150], baseline="vgg16-end-to-end", **named),
+    )
+    chart = bar_chart(study, reaches(study))
+    assert chart is not None
+    bars = [shape for shape in drawn(chart).shapes if isinstance(shape, Bar)]
+    # 50 and 60 % by 10 instead of 200 bytes, 70 % by 40; from 80 % on by 150 instead of 300
+    assert [bar.title.split(": ")[1] for bar in bars] == ["20", "20", "5", *["2"] * 7]
+    heights = [bar.height for bar in bars]
+    assert heights == pytest.approx([heights[0] * times / 20 for times in (20, 20, 5, *[2] * 7)])
+    assert [bar.colour for bar in bars] == [*[COLOURS[0]] * 9, COLOURS[1]]
+    plain = study_of(made("x-end-to-end", [80], [100]), made("x", [80], [10], baseline="x-end-to-end"))
+    assert bar_chart(plain, reaches(plain)) is None
+
+
+@pytest.mark.parametrize("name", experiments.NAMES)
+def test_what_an_experiment_declares_of_the_paper_is_about_its_own_runs(name: str) -> None:
+    paper, known = experiments.paper(name), {run.run for run in experiments.load(name)}
+    assert set(paper.rows) <= known
+    assert {paper.reference} <= {"", *known}
+    if counts := paper.stage_counts:
+        assert {counts.baseline, counts.budget} <= set(counts.rows) == set(paper.rows)
+
+
+def test_the_committed_results_have_the_columns_of_a_report(trained: Path) -> None:
+    columns = list(flat(rows(one(trained))[0]))
+    for path in (Path(__file__).parents[2] / "docs" / "results").glob("*.csv"):
+        if not path.stem.endswith("-reach"):
+            assert path.read_text().splitlines()[0].split(",") == columns, path.name

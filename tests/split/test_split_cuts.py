@@ -55,7 +55,8 @@ def test_a_sequential_model_is_cut_after_an_activation_and_before_it_is_flattene
     model = split(net, stages=3, example=GREY)
     assert cuts_of(model) == ["1", "3"]
     assert torch.equal(model.at(3)(GREY), net(GREY))
-    assert [tuple(model.make(f"G{s}").fc.weight.shape) for s in (1, 2)] == [(5, 4), (5, 8)]  # type: ignore[union-attr]
+    pooled = split(net, stages=3, example=GREY, heads="pooled")
+    assert [tuple(pooled.make(f"G{s}").fc.weight.shape) for s in (1, 2)] == [(5, 4), (5, 8)]  # type: ignore[union-attr]
 
 
 def test_indices_of_a_sequential_model_open_blocks() -> None:

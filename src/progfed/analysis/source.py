@@ -9,7 +9,8 @@ from progfed import experiments
 from progfed.blocks import Progressive
 from progfed.errors import StorageError, UsageError
 from progfed.examples import FederatedData
-from progfed.experiment import Experiment, describe
+from progfed.experiment import Experiment
+from progfed.identity import describe
 from progfed.keeping import FINAL, kept
 from progfed.recipe import Loss
 from progfed.records import Record, RunDirectory

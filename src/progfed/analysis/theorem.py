@@ -14,7 +14,8 @@ The proof moves E_s only; in the last stage G_S is trained as well, and counts a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -93,7 +94,8 @@ class Quadratic:
 class Bound:
     """Both statements of the theorem: the mean over runs of what is bounded, its standard error, and the bound.
 
-    `alpha` is the smallest alpha_t of any run, `q` the largest q_t.
+    `alpha` is the smallest alpha_t of any run, `q` the largest q_t. `last_half` is the mean of ||grad f||^2 over the
+    last T/2 iterations, in which the full model is trained since T_S >= T/2.
     """
 
     gamma: float
@@ -104,11 +106,21 @@ class Bound:
     full: float
     full_bound: float
     q: float
+    last_half: float
 
     @property
     def holds(self) -> bool:
         """Whether both means are below their bounds; a run that diverged to infinity is above any."""
         return self.sub_models <= self.sub_models_bound and self.full <= self.full_bound
+
+    @property
+    def remark_holds(self) -> bool:
+        """The remark after the theorem: half the mean over the last half is at most the first sum.
+
+        The paper prints a factor of 1/2 * 1/(2T) before the sum over the last half. That alpha_t = 1 there gives 1/T,
+        which is half of the mean and is checked here; it implies what is printed.
+        """
+        return self.last_half / 2 <= self.sub_models * (1 + 1e-9)
 
 
 def step_size(problem: Quadratic, rounds: int) -> float:
@@ -117,14 +129,22 @@ def step_size(problem: Quadratic, rounds: int) -> float:
     return min(1 / problem.smoothness, noise)
 
 
-def check_bound(problem: Quadratic, *, rounds: int = 300, runs: int = 200, gamma: float | None = None) -> Bound:
-    """Train `runs` times side by side, with the theorem's step size or another one, and compare with the bound."""
+def check_bound(
+    problem: Quadratic, *, rounds: int = 300, runs: int = 200, gamma: float | None = None, end_to_end: bool = False
+) -> Bound:
+    """Train `runs` times side by side, with the theorem's step size or another one, and compare with the bound.
+
+    With `end_to_end` the full model is trained from the start: plain SGD.
+    """
     gamma = step_size(problem, rounds) if gamma is None else gamma
     bound = 2 * _start(problem) / (rounds * gamma) + gamma * problem.smoothness * problem.sigma**2
     sub = full = torch.zeros(runs, dtype=torch.float64)
-    q, least = torch.zeros(runs, dtype=torch.float64), 1.0
-    for alpha, norm, whole in train(problem, rounds=rounds, runs=runs, gamma=gamma):
+    q, least, late = torch.zeros(runs, dtype=torch.float64), 1.0, torch.zeros(runs, dtype=torch.float64)
+    iterations = train(problem, rounds=rounds, runs=runs, gamma=gamma, end_to_end=end_to_end)
+    for iteration, (alpha, norm, whole) in enumerate(iterations):
         sub, full = sub + (alpha * norm) ** 2 / rounds, full + whole**2 / rounds
+        if iteration >= rounds - rounds // 2:
+            late = late + whole**2 / (rounds // 2)
         q, least = torch.maximum(q, whole / (alpha * norm).abs()), min(least, float(alpha.min()))
     worst = _finite(q.max())
     return Bound(
@@ -136,14 +156,56 @@ def check_bound(problem: Quadratic, *, rounds: int = 300, runs: int = 200, gamma
         full=_finite(full.mean()),
         full_bound=worst**2 * bound,
         q=worst,
+        last_half=_finite(late.mean()),
     )
 
 
-def train(problem: Quadratic, *, rounds: int, runs: int, gamma: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """alpha_t, ||grad f^s|E_s|| and ||grad f|| of each run in each iteration of progressive training."""
+@dataclass(frozen=True)
+class Rate:
+    """How the errors fall with T: the sums of the theorem for each T, and the slopes of log error against log T.
+
+    SGD's rate is a slope of -1/2. `end_to_end` is the same of plain SGD on the full model, for comparison.
+    """
+
+    rounds: tuple[int, ...]
+    sub_models: tuple[float, ...]
+    full: tuple[float, ...]
+    last_half: tuple[float, ...]
+    end_to_end: tuple[float, ...]
+
+    @property
+    def slopes(self) -> dict[str, float]:
+        """The exponents by error, fitted by least squares."""
+        names = ("sub_models", "full", "last_half", "end_to_end")
+        return {name: _slope(self.rounds, getattr(self, name)) for name in names}
+
+
+def rate(problem: Quadratic, rounds: Sequence[int], *, runs: int = 200) -> Rate:
+    """The errors of progressive and of end-to-end training for each of these T, with the theorem's step size."""
+    grown = [check_bound(problem, rounds=total, runs=runs) for total in rounds]
+    whole = [check_bound(problem, rounds=total, runs=runs, end_to_end=True) for total in rounds]
+    return Rate(
+        rounds=tuple(rounds),
+        sub_models=tuple(bound.sub_models for bound in grown),
+        full=tuple(bound.full for bound in grown),
+        last_half=tuple(bound.last_half for bound in grown),
+        end_to_end=tuple(bound.full for bound in whole),
+    )
+
+
+def _slope(rounds: Sequence[int], errors: Sequence[float]) -> float:
+    x, y = [math.log(total) for total in rounds], [math.log(error) for error in errors]
+    return statistics.linear_regression(x, y).slope
+
+
+def train(
+    problem: Quadratic, *, rounds: int, runs: int, gamma: float, end_to_end: bool = False
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """alpha_t, ||grad f^s|E_s|| and ||grad f|| of each run in each iteration, progressive or end-to-end."""
+    lengths = (*[0] * (problem.stages - 1), rounds) if end_to_end else stage_lengths(rounds, problem.stages)
     x = torch.zeros(runs, problem.size, dtype=torch.float64)
     draw = rng.generator(problem.seed, "theorem", "noise")
-    for stage, length in enumerate(stage_lengths(rounds, problem.stages), start=1):
+    for stage, length in enumerate(lengths, start=1):
         head = torch.zeros(runs, problem.width, dtype=torch.float64)  # G_s is new in every stage
         trained = problem.places(stage)
         for _ in range(length):

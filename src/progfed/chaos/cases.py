@@ -108,9 +108,9 @@ SERVERS: dict[str, Callable[[], server.ServerOptimizer]] = {
 CODECS = ("float", "fp16", "LQ-8", "LQ-2", "TOP-10", "SP-25", "LQ-8+SP-25")
 AGGREGATES: tuple[Aggregate, ...] = (Mean(), Mean(), Mean(), Median(), Trimmed(0.4), Clipped(0.5))
 SCHEDULES: tuple[Schedule, ...] = (
-    progressive(5, stages=3, warmup=1),
-    progressive(4, stages=3),
-    progressive(6, stages=2, warmup=2),
+    progressive(5, stages=3, warmup=1, hold=False),
+    progressive(4, stages=3, hold=False),
+    progressive(6, stages=2, warmup=2, hold=False),
     mixed(4, stages=3),
     end_to_end(4, stages=3),
 )

@@ -20,7 +20,7 @@ from progfed import checkpoint, records, rng
 from progfed.chaos import expect
 from progfed.chaos.cases import Case, outcome, plain
 from progfed.chaos.kills import finish
-from progfed.experiment import describe, identity
+from progfed.identity import describe, identity
 from progfed.protocol import Memory, model_digest
 from progfed.saving import resume
 

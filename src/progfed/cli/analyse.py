@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from progfed.analysis import Quadratic, Trained, check_bound, discrepancy, draw_slices, measure, open_run, slices
-from progfed.analysis.theorem import Bound, step_size
+from progfed.analysis.theorem import Bound, Rate, rate, step_size
 from progfed.cli.options import DATA, Data, Json
-from progfed.errors import StorageError
+from progfed.errors import StorageError, UsageError
 from progfed.report.collect import folders
 
 Only = Annotated[
@@ -74,29 +74,63 @@ def theorem(
     runs: Annotated[int, typer.Option(help="Runs to average over.", min=2)] = 200,
     sigma: Annotated[float, typer.Option(help="The noise of a gradient: its standard deviation.", min=0)] = 0.5,
     step: Annotated[float, typer.Option(help="Take this many times 1/L as gamma too.", min=0)] = 10.0,
+    longest: Annotated[
+        int, typer.Option(help="Fit how errors fall with T, from T = 100 up to this T; 0: leave it out.", min=0)
+    ] = 10_000,
     as_json: Json = False,
 ) -> None:
-    """Check the bound of Theorem 3.3 on a quadratic whose L, sigma and minimum are known; a wrong step breaks it."""
-    problem = Quadratic(sigma=sigma)
+    """Check Theorem 3.3 on a quadratic whose L, sigma and minimum are known: bound, remark, and rate over T.
+
+    The bound must hold with the theorem's step, also where alpha is negative, and a wrong step breaks it.
+    """
+    problem, elsewhere = Quadratic(sigma=sigma), Quadratic(sigma=sigma, apart=0.5)
     tried = {
-        "the theorem's step": step_size(problem, rounds),
-        f"{step:g}/L": step / problem.smoothness,
+        "the theorem's step": (problem, step_size(problem, rounds)),
+        f"{step:g}/L": (problem, step / problem.smoothness),
+        "sub-models that point elsewhere": (elsewhere, step_size(elsewhere, rounds)),
     }
-    found = {name: check_bound(problem, rounds=rounds, runs=runs, gamma=gamma) for name, gamma in tried.items()}
+    found = {name: check_bound(own, rounds=rounds, runs=runs, gamma=gamma) for name, (own, gamma) in tried.items()}
+    fitted = rate(problem, _totals(longest), runs=runs) if longest else None
     if as_json:
-        print(json.dumps({name: _plain(bound) for name, bound in found.items()}, indent=2))
+        told: dict[str, Any] = {"bounds": {name: _plain(bound) for name, bound in found.items()}}
+        print(json.dumps(told | ({"rate": asdict(fitted) | {"slopes": fitted.slopes}} if fitted else {}), indent=2))
         return
     for name, bound in found.items():
-        print(
-            f"{name} (gamma {bound.gamma:.4g}): sub-models {bound.sub_models:.4g} ± {bound.sub_models_error:.1g}, "
-            f"bound {bound.sub_models_bound:.4g}; full model {bound.full:.4g}, bound {bound.full_bound:.4g} "
-            f"(alpha from {bound.alpha:.3g}, q to {bound.q:.3g}): {'holds' if bound.holds else 'violated'}"
-        )
+        _tell_bound(name, bound)
+    if fitted:
+        _tell_rate(fitted)
+
+
+def _totals(longest: int) -> list[int]:
+    """Numbers of iterations from 100 on, two in each power of ten, up to the longest."""
+    totals = [round(10 ** (half / 2)) for half in range(4, 13)]
+    if longest < totals[1]:
+        raise UsageError(f"--longest {longest} leaves no two T to fit a slope to: give at least {totals[1]}, or 0")
+    return [total for total in totals if total <= longest]
+
+
+def _tell_bound(name: str, bound: Bound) -> None:
+    print(
+        f"{name} (gamma {bound.gamma:.4g}): sub-models {bound.sub_models:.4g} ± {bound.sub_models_error:.1g}, "
+        f"bound {bound.sub_models_bound:.4g}; full model {bound.full:.4g}, bound {bound.full_bound:.4g} "
+        f"(alpha from {bound.alpha:.3g}, q to {bound.q:.3g}): {'holds' if bound.holds else 'violated'}; "
+        f"half of the last half's mean, {bound.last_half / 2:.4g}, is at most the first: "
+        f"{'holds' if bound.remark_holds else 'violated'}"
+    )
+
+
+def _tell_rate(found: Rate) -> None:
+    slopes = found.slopes
+    print(
+        f"errors over T = {', '.join(map(str, found.rounds))} fall as T to the power of: sub-models "
+        f"{slopes['sub_models']:.2f}, last half {slopes['last_half']:.2f}, full model {slopes['full']:.2f}; "
+        f"end-to-end training {slopes['end_to_end']:.2f}"
+    )
 
 
 def _plain(bound: Bound) -> dict[str, Any]:
     """Without infinities, which JSON lacks."""
-    values = asdict(bound) | {"holds": bound.holds}
+    values = asdict(bound) | {"holds": bound.holds, "remark_holds": bound.remark_holds}
     return {name: None if value == float("inf") else value for name, value in values.items()}
 
 

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from progfed.deploy.commands import app_settings
 from progfed.deploy.federation import CONNECTION, Federation
 from progfed.errors import TrainingError, UsageError
 
@@ -30,7 +31,7 @@ def up(
     nodes: Annotated[int, typer.Option(help="SuperNodes to start.", min=1)] = 3,
     folder: Folder = HERE,
     port: Annotated[int, typer.Option(help="The SuperLink's port; 0 chooses a free one.", min=0, max=65535)] = 0,
-    data: Annotated[Path | None, typer.Option(help="The nodes' folder of data.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of data, of the nodes and of the server.")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Flower's own node processes, unchanged and slower.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -57,17 +58,16 @@ def run(
     Ctrl-C or SIGTERM stops the run; what its rounds have reached is saved.
     """
     federation = _running(folder)
-    if not (application / "pyproject.toml").is_file():
-        raise UsageError(f"{application} is no Flower app: `progfed init {application}` makes one")
-    command = [federation.commands.path("flwr"), "run", str(application), CONNECTION, "--stream"]
-    if settings:
-        command += ["--run-config", " ".join(_toml(setting) for setting in settings)]
+    chosen = _chosen(application, settings or [], federation.data)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    number = ""
     try:
-        subprocess.run(command, env=federation.commands.environment(), check=False)
-        status = _latest(federation)["status"]
+        number = _started(federation, application, chosen)
+        log = [federation.commands.path("flwr"), "log", number, CONNECTION, "--stream"]
+        subprocess.run(log, env=federation.commands.environment(), check=False)
+        status = _status(federation, number)
     except KeyboardInterrupt:
-        _stop(federation)
+        _stop(federation, number)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -109,18 +109,39 @@ def down(folder: Folder = HERE, as_json: Json = False) -> None:
         print(f"{ended} processes ended" if ended else f"nothing runs in {folder}")
 
 
-def _latest(federation: Federation) -> dict[str, Any]:
-    """The run that was started last."""
-    runs = federation.commands.listed("list", "--limit", "1", CONNECTION)["runs"]
-    return dict(runs[0]) if runs else {"status": "not started"}
+def _chosen(application: Path, settings: list[str], data: Path | None) -> dict[str, Any]:
+    """The settings of an app that are changed: by its user, and `data` by `deploy up --data`."""
+    known = app_settings(application)
+    chosen = dict(_setting(text) for text in settings)
+    for key in chosen:
+        if key not in known:
+            raise UsageError(f"{application} has no setting {key!r}: it has {', '.join(known) or 'none'}")
+    return {**({"data": str(data)} if data and "data" in known else {}), **chosen}
 
 
-def _stop(federation: Federation) -> None:
+def _started(federation: Federation, application: Path, chosen: dict[str, Any]) -> str:
+    """Start an app; the number of its run."""
+    command = ["run", str(application), CONNECTION]
+    if chosen:
+        command += ["--run-config", " ".join(f"{key}={json.dumps(value)}" for key, value in chosen.items())]
+    try:
+        return str(federation.commands.listed(*command)["run-id"])
+    except TrainingError as error:
+        raise UsageError(f"{application} cannot be started: {error}") from error
+
+
+def _status(federation: Federation, number: str) -> str:
+    (run,) = federation.commands.listed("list", "--run-id", number, CONNECTION)["runs"]
+    return str(run["status"])
+
+
+def _stop(federation: Federation, number: str) -> None:
     """End the run on the SuperLink too, or it would go on there, and keep the next one from its folder."""
     print("progfed: stopping the run", file=sys.stderr)
-    latest = _latest(federation)
-    if latest["status"] in ("pending", "starting", "running"):
-        federation.commands.flwr("stop", str(latest["run-id"]), CONNECTION)
+    which = ["--run-id", number] if number else ["--limit", "1"]  # started, but its number not yet read
+    for run in federation.commands.listed("list", *which, CONNECTION)["runs"]:
+        if run["status"] in ("pending", "starting", "running"):
+            federation.commands.flwr("stop", str(run["run-id"]), CONNECTION)
     print("progfed: stopped; its rounds are saved, and the same command continues", file=sys.stderr)
 
 
@@ -137,15 +158,15 @@ def _dir(folder: Path) -> str:
     return "" if folder == HERE else f" --dir {folder}"
 
 
-def _toml(setting: str) -> str:
-    """`key=value` as Flower wants it: text in quotation marks."""
-    key, equals, value = setting.partition("=")
+def _setting(text: str) -> tuple[str, Any]:
+    """The name and the value of `key=value`; what is no number, truth value or quoted text is text."""
+    key, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"--set takes key=value, not {setting!r}")
+        raise UsageError(f"--set takes key=value, not {text!r}")
     try:
-        return f"{key}={json.dumps(json.loads(value))}"
+        return key, json.loads(value)
     except ValueError:
-        return f"{key}={json.dumps(value)}"
+        return key, value
 
 
 def _show(found: dict[str, Any]) -> None:

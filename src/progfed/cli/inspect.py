@@ -106,7 +106,7 @@ def _table(stages: tuple[StageView, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("stage", justify="right")
     table.add_column("adds")
-    for heading in ("parameters", "message", "FLOPs of an example", "peak memory", "activations"):
+    for heading in ("parameters", "message", "head's share", "FLOPs of an example", "peak memory", "activations"):
         table.add_column(heading, justify="right")
     for one in stages:
         table.add_row(
@@ -114,6 +114,7 @@ def _table(stages: tuple[StageView, ...]) -> Table:
             Text(f"{_listed(one.adds)}; head: {_listed(one.head)}"),
             f"{one.parameters:,}",
             amount(one.message_bytes, "B"),
+            percent(one.head_share, 1),
             amount(one.flops, "FLOP"),
             amount(one.memory_bytes, "B"),
             amount(one.memory.activations, "B"),

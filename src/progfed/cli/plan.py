@@ -66,17 +66,17 @@ def _table(planned: Plan) -> Table:
     if "expected" in planned:
         bound = " (costs are averages over cohorts: some clients train only a part of the model)"
     table = Table(title=f"{planned['experiment']} / {planned['run']}{bound}", title_justify="left", box=None)
-    for heading in ("stage", "rounds", "warm-up", "parameters", "down", "up", "FLOPs", "peak memory"):
+    for heading in ("stage", "rounds", "warm-up", "parameters", "head", "down", "up", "FLOPs", "peak memory"):
         table.add_column(heading, justify="right")
     for row in planned["stages"]:
         counts = (str(row["stage"]), str(row["rounds"]), str(row["warmup_rounds"]), f"{row['parameters']:,}")
-        table.add_row(*counts, *_costs(row))
+        table.add_row(*counts, percent(row["head_share"], 1), *_costs(row))
     total, relative = planned["total"], planned["relative"]
-    table.add_row("total", str(total["rounds"]), "", "", *_costs(total), style="bold")
+    table.add_row("total", str(total["rounds"]), "", "", "", *_costs(total), style="bold")
     if "earliest" in planned:
-        table.add_row("", "", "", "if it grows as early as it may:", *_costs(planned["earliest"]))
-    table.add_row("", "", "", "of baseline:", *_shares(relative))
-    table.add_row("", "", "", "paper's count:", percent(relative["paper_bytes"]))
+        table.add_row("", "", "", "if it grows as early as it may:", "", *_costs(planned["earliest"]))
+    table.add_row("", "", "", "of baseline:", "", *_shares(relative))
+    table.add_row("", "", "", "paper's count:", "", percent(relative["paper_bytes"]))
     return table
 
 

@@ -35,6 +35,7 @@ from progfed.errors import StorageError, UsageError
 from progfed.experiment import Experiment, train
 from progfed.records import Record, RunDirectory
 from progfed.report import write_report
+from progfed.report.notes import rejections
 from progfed.report.numbers import amount
 
 Where = Annotated[
@@ -86,6 +87,8 @@ def run(
             f"{amount(cost['down_bytes'], 'B')} down, {amount(cost['up_bytes'], 'B')} up, "
             f"{amount(cost['flops'], 'FLOP')}, in {folder}"
         )
+        if told := rejections(record["rejected"] for record in RunDirectory(folder).records()):
+            print(f"{summary['run']}: {told}")
 
 
 def demo(

@@ -50,6 +50,25 @@ def random_crop(size: int, *, padding: int = 0) -> Augment:
     return run
 
 
+def random_rotation(degrees: float) -> Augment:
+    """Each image turned around its centre by an angle uniform in -degrees..degrees; corners that come free are black.
+
+    Pixels are taken from the nearest place, so that bytes stay bytes.
+    """
+
+    def run(examples: Examples, generator: torch.Generator) -> Examples:
+        images = examples.inputs
+        angles = torch.empty(len(images)).uniform_(-degrees, degrees, generator=generator).deg2rad()
+        cos, sin, zero = angles.cos(), angles.sin(), torch.zeros_like(angles)
+        ratio = images.shape[-1] / images.shape[-2]  # places are told in halves of the width and of the height
+        turn = torch.stack((torch.stack((cos, -sin / ratio, zero), 1), torch.stack((sin * ratio, cos, zero), 1)), 1)
+        places = F.affine_grid(turn, list(images.shape), align_corners=False)
+        turned = F.grid_sample(images.float(), places, mode="nearest", align_corners=False)
+        return Examples(turned.to(images.dtype), examples.targets)
+
+    return run
+
+
 def random_flip(chance: float = 0.5) -> Augment:
     """Each image mirrored left to right with this probability."""
 
@@ -103,9 +122,17 @@ def as_float(images: Tensor) -> Tensor:
     return images.float().div_(255.0) if images.dtype == torch.uint8 else images
 
 
-def cifar_training(moments: Moments, *, crop: int = 32, padding: int = 4) -> Augment:
-    """What training batches of the CIFAR rows go through; CIFAR-100 crops to 24 without padding."""
-    return compose(random_crop(crop, padding=padding), random_flip(), colour_jitter(0.4), normalise(moments))
+def cifar_training(
+    moments: Moments, *, crop: int = 32, padding: int = 4, jitter: float = 0.4, rotation: float = 0.0
+) -> Augment:
+    """What training batches of the CIFAR rows go through; CIFAR-100 crops to 24 without padding.
+
+    The federated rows jitter colours; the centralized ones turn images by up to 15 degrees instead.
+    """
+    steps = [random_crop(crop, padding=padding), random_flip()]
+    steps += [random_rotation(rotation)] if rotation else []
+    steps += [colour_jitter(jitter)] if jitter else []
+    return compose(*steps, normalise(moments))
 
 
 def random_volume_crop(size: tuple[int, int, int]) -> Augment:

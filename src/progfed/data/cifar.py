@@ -103,13 +103,20 @@ def cifar100(
     augment: bool = True,
     crop: int = 24,
     padding: int = 0,
+    jitter: float = 0.4,
+    rotation: float = 0.0,
     verify: bool = True,
 ) -> FederatedData:
-    """CIFAR-100 over clients, as `cifar10`; but training crops are 24 x 24 without padding; the test stays at 32."""
-    steps = augmentation.cifar_training(augmentation.CIFAR100, crop=crop, padding=padding) if augment else None
+    """CIFAR-100 over clients, as `cifar10`; but training crops are 24 x 24 without padding; the test stays at 32.
+
+    `jitter` is the strength of the colour jitter, `rotation` the largest angle in degrees; 0 leaves either out.
+    """
+    steps = augmentation.cifar_training(
+        augmentation.CIFAR100, crop=crop, padding=padding, jitter=jitter, rotation=rotation
+    )
     train, test = _tables(root, CIFAR100, verify=verify)
     parts = split(partition, train.labels, clients, seed=seed, groups=train.groups)
-    return _federated(train, test, parts, steps, augmentation.CIFAR100, CIFAR100)
+    return _federated(train, test, parts, steps if augment else None, augmentation.CIFAR100, CIFAR100)
 
 
 def _federated(

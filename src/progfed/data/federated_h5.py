@@ -5,9 +5,10 @@ The file is opened for each client and closed again, so that no handle crosses a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -84,10 +85,25 @@ def federated_h5(
     )
 
 
-def emnist(root: Path, *, digits: bool = False, invert: bool = False, verify: bool = True) -> FederatedData:
+Function = TypeVar("Function", bound=Callable[..., FederatedData])
+
+
+def _identified(identity: str) -> Callable[[Function], Function]:
+    """Name a function anew in the identity of experiments: by default it gives other data than in earlier runs."""
+
+    def name(function: Function) -> Function:
+        function.identity = identity  # type: ignore[attr-defined]
+        return function
+
+    return name
+
+
+@_identified("progfed.data.federated_h5:emnist with ink 1")
+def emnist(root: Path, *, digits: bool = False, invert: bool = True, verify: bool = True) -> FederatedData:
     """Federated EMNIST by writer: 3,400 writers and 62 classes, or with `digits` the ten digits only.
 
-    Pixels are as in the file (1.0 = paper) and normalised as in the public settings; `invert` makes ink 1.0 first.
+    The file has 1.0 for paper; `invert` makes ink 1.0, for which MNIST's mean and deviation hold: with them the inputs
+    have mean 0, and without `invert` 2.4.
     Digits come from `fed_emnist_digitsonly_*.h5` when it is there, else they are picked from the full file.
     `verify=False` accepts other numbers of writers and examples than the published ones.
     """
@@ -101,7 +117,7 @@ def emnist(root: Path, *, digits: bool = False, invert: bool = False, verify: bo
         below=10 if digits and not own else None,
         moments=augmentation.MNIST,
         invert=invert,
-        name="emnist-digits" if digits else "emnist",
+        name=("emnist-digits" if digits else "emnist") + _ink(invert),
     )
     if verify and not digits:
         check_counts(data, Path(root) / f"{stem}_train.h5", clients=3400, examples=671_585)
@@ -127,8 +143,12 @@ def fed_cifar100(root: Path, *, augment: bool = True, verify: bool = True) -> Fe
     return data
 
 
-def mnist_by_writer(root: Path, *, invert: bool = False, verify: bool = True) -> FederatedData:
-    """MNIST grouped by its real writers: 539 writers of 60,000 images, and 297 other writers for the test."""
+@_identified("progfed.data.federated_h5:mnist_by_writer with ink 1")
+def mnist_by_writer(root: Path, *, invert: bool = True, verify: bool = True) -> FederatedData:
+    """MNIST grouped by its real writers: 539 writers of 60,000 images, and 297 other writers for the test.
+
+    The file has 1.0 for paper; `invert` makes ink 1.0, for which MNIST's mean and deviation hold.
+    """
     data = federated_h5(
         root,
         train="fed_mnist_by_writer_train.h5",
@@ -136,11 +156,16 @@ def mnist_by_writer(root: Path, *, invert: bool = False, verify: bool = True) ->
         classes=10,
         moments=augmentation.MNIST,
         invert=invert,
-        name="mnist-by-writer",
+        name="mnist-by-writer" + _ink(invert),
     )
     if verify:
         check_counts(data, Path(root) / "fed_mnist_by_writer_train.h5", clients=539, examples=60_000)
     return data
+
+
+def _ink(inverted: bool) -> str:
+    """The end of a population's name, by which a run on inverted images is another experiment than one on others."""
+    return " with ink 1" if inverted else ""
 
 
 def check_counts(data: FederatedData, path: Path, *, clients: int, examples: int) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
-from progfed.errors import DataError
 from progfed.examples import Augment, Examples, FederatedData
-
-SIZES = "clients.json"
-"""The file in which a server keeps how many examples each client has, as the clients' machines told it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +26,18 @@ class OwnData:
     augment: Augment | None = None
     name: str = "own data"
     deepest: Sequence[int] = field(default=(), metadata={"later": True})
+    # no field: how many examples clients have is no part of what the experiment is
+    _sizes: ClassVar[Sequence[int]] = ()
+
+    def knowing(self, sizes: Sequence[int]) -> OwnData:
+        """The same population on a machine that was told how many examples each client has, and has none of them."""
+        told = replace(self)
+        object.__setattr__(told, "_sizes", tuple(sizes))
+        return told
 
     def __call__(self, folder: Path) -> FederatedData:
-        known = folder / SIZES
-        sizes = self._told(known) if known.exists() else _Counted(self, folder)
         return FederatedData(
-            sizes=sizes,
+            sizes=self._sizes or _Counted(self, folder),
             load=lambda client: self.load(folder, client),
             test=lambda: self.test(folder),
             classes=self.classes,
@@ -44,15 +45,6 @@ class OwnData:
             name=self.name,
             deepest=self.deepest,
         )
-
-    def _told(self, path: Path) -> Sequence[int]:
-        try:
-            told = json.loads(path.read_text())
-            return tuple(int(told[str(client)]) for client in range(self.clients))
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{path} does not tell the examples of {self.clients} clients ({error}): remove it to ask them again"
-            ) from error
 
 
 class _Counted(Sequence[int]):

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from progfed import rng
 from progfed.data.integrity import MEGABYTE, damaged, optional, read_file, reading
@@ -130,9 +129,13 @@ def federated_volumes(
     """A population whose volumes are read when a client is asked for; `read(i)` makes one input and its target."""
 
     def examples(positions: Sequence[int]) -> Examples:
-        pairs = [read(int(position)) for position in positions]
-        inputs: Tensor = torch.from_numpy(np.stack([pair[0] for pair in pairs]))
-        return Examples(inputs, torch.from_numpy(np.stack([pair[1] for pair in pairs])))
+        first = read(int(positions[0]))
+        # filled one by one: stacking a list would hold every volume twice
+        inputs, targets = (np.empty((len(positions), *one.shape), one.dtype) for one in first)
+        inputs[0], targets[0] = first
+        for place, position in enumerate(positions[1:], start=1):
+            inputs[place], targets[place] = read(int(position))
+        return Examples(torch.from_numpy(inputs), torch.from_numpy(targets))
 
     return FederatedData(
         sizes=tuple(len(part) for part in parts),

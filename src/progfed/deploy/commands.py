@@ -7,6 +7,8 @@ import os
 import shlex
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -55,7 +57,8 @@ class Commands:
         text = self.flwr(*arguments, "--format", "json")
         found: dict[str, Any] = json.loads(text[text.index("{") :])
         if not found.get("success", True):
-            raise TrainingError(f"`flwr {' '.join(arguments)}` failed: {found.get('error-message', found)}")
+            said = str(found.get("error-message", found)).strip().splitlines()
+            raise TrainingError(f"`flwr {arguments[0]}` says: {said[-1] if said else found}")
         return found
 
     def _done(self, what: str, command: list[str], lines: str = "") -> str:
@@ -63,6 +66,28 @@ class Commands:
         if done.returncode:
             raise TrainingError(f"`{what}` failed: {(done.stderr or done.stdout).strip()}")
         return done.stdout
+
+
+def app_settings(application: Path) -> list[str]:
+    """The names of the settings of a Flower app, those in a table as `table.name`."""
+    described = application / "pyproject.toml"
+    if not described.is_file():
+        raise UsageError(f"{application} is no Flower app: `progfed init {application}` makes one")
+    try:
+        table: Any = tomllib.loads(described.read_text())
+        for name in ("tool", "flwr", "app", "config"):
+            table = table.get(name, {})
+        return list(_names(table))
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"{described} cannot be read: {error}") from error
+
+
+def _names(table: dict[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _names(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
 
 
 def script(name: str) -> list[str]:

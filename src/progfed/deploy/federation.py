@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from progfed.checkpoint import replace_file
 from progfed.deploy.commands import Commands, script
 from progfed.deploy.processes import Process, free_port, listening, read, start, stop, write
 from progfed.errors import StorageError, TrainingError, UsageError
 
 CONNECTION = "progfed"
 """What the SuperLink is called in the federation's Flower settings."""
-SUPERLINK, PROCESSES = "superlink", "processes.json"
+SUPERLINK, PROCESSES, SETTINGS = "superlink", "processes.json", "settings.json"
 _READY = 90.0
 
 
@@ -53,33 +54,42 @@ class Federation:
         """Flower's commands on this federation."""
         return Commands(self.path / "flwr", poll=1.0 if self.plain else 0.1)
 
+    @property
+    def data(self) -> Path | None:
+        """The folder of data that was chosen, for the nodes and for the apps that `progfed deploy run` starts."""
+        chosen = self.path / SETTINGS
+        return Path(json.loads(chosen.read_text())["data"]) if chosen.exists() else None
+
     def up(self, nodes: int, *, port: int = 0, data: Path | None = None) -> int:
         """Start the SuperLink and `nodes` SuperNodes; returns the port. What was made before is used again.
 
-        Of a federation that is running, what has ended is started again.
+        Of a federation that is running, what has ended is started again. `data` is the folder of data, by default the
+        one that was chosen before, or `data` in the federation's folder.
         """
         if self.running:
-            return self._mended(nodes, data)
+            return self._mended(nodes)
         if nodes < 1:
             raise UsageError(f"a federation needs at least 1 node, not {nodes}")
         if port and listening(port):
             raise UsageError(f"port {port} is in use: choose another --port, or none to have a free one chosen")
         self.down()  # what is left of a federation that has ended otherwise
         self._prepare(nodes)
+        if data is not None:
+            replace_file(self.path / SETTINGS, json.dumps({"data": str(data.absolute())}).encode())
         port = port or free_port()
         try:
             self._remember([self._superlink(port)])
             self._wait_for_superlink(self.processes[0])
             self._register(nodes)
             for number in range(nodes):
-                self._remember(self.node(number, nodes, port, data))
-            self._wait_for_nodes(data)
+                self._remember(self.node(number, nodes, port))
+            self._wait_for_nodes()
         except BaseException:
             self.down()
             raise
         return port
 
-    def _mended(self, nodes: int, data: Path | None) -> int:
+    def _mended(self, nodes: int) -> int:
         ended = {process.name.removesuffix("-worker") for process in self.processes if not process.running}
         there = {process.name for process in self._nodes()}
         if not ended or len(there) != nodes:
@@ -88,8 +98,8 @@ class Federation:
                 "`progfed deploy down` ends it"
             )
         for name in sorted(ended, reverse=True):  # the SuperLink first, as nodes need it
-            self.restart(name, data=data)
-        self._wait_for_nodes(data)
+            self.restart(name)
+        self._wait_for_nodes()
         return self.processes[0].port
 
     def down(self) -> int:
@@ -102,12 +112,12 @@ class Federation:
             write(self.path / PROCESSES, [])
         return len(processes)
 
-    def node(self, number: int, nodes: int, port: int, data: Path | None = None) -> list[Process]:
+    def node(self, number: int, nodes: int, port: int) -> list[Process]:
         """Start a SuperNode, and the process that trains for it."""
         runtime = free_port()
         settings: dict[str, Any] = {"partition-id": number, "num-partitions": nodes}
         settings["memory"] = str(self.path / f"node-{number}" / "memory")
-        settings["data"] = str((data or self.path / "data").absolute())
+        settings["data"] = str(self.data or self.path / "data")
         options = ["--root-certificates", str(self.path / "certificates" / "ca.crt")]
         options += ["--superlink", f"127.0.0.1:{self.via or port}"]
         options += ["--auth-supernode-private-key", str(self._key(number))]
@@ -122,10 +132,14 @@ class Federation:
 
     def _prepare(self, nodes: int) -> None:
         """Certificates, keys and Flower's settings, where they are not there yet."""
-        from progfed.deploy.keys import make_certificates, make_node_key
+        from progfed.deploy.keys import make_certificates, make_node_key, make_operator_secret
 
         try:
-            (self.path / "flwr").mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                self.path.mkdir(parents=True, mode=0o700)  # the database holds tokens, as readable as it is
+            (self.path / "flwr").mkdir(exist_ok=True)
+            if not self._secret.exists():
+                make_operator_secret(self._secret)
             if not (self.path / "certificates" / "server.key").exists():
                 make_certificates(self.path / "certificates", ["127.0.0.1", "localhost"])
             for number in range(nodes):
@@ -135,12 +149,16 @@ class Federation:
             raise StorageError(f"{self.folder} cannot be written ({error.strerror}): choose another --dir") from error
 
     def _superlink(self, port: int) -> Process:
+        from progfed.deploy.keys import remember_operator
+
         certificates = self.path / "certificates"
         connection = {"address": f"127.0.0.1:{port}", "root-certificates": str(certificates / "ca.crt")}
         lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]"]
         lines += [f"{key} = {json.dumps(value)}" for key, value in connection.items()]
         (self.path / "flwr" / "config.toml").write_text("\n".join(lines) + "\n")
-        command = [self.commands.path("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)]
+        remember_operator(self.path / "flwr", connection["address"], self._secret)
+        command = [*script("superlink"), "--operator-secret", str(self._secret)]
+        command += ["--host", "127.0.0.1", "--port", str(port)]
         command += ["--ssl-ca-certfile", str(certificates / "ca.crt")]
         command += ["--ssl-certfile", str(certificates / "server.pem")]
         command += ["--ssl-keyfile", str(certificates / "server.key")]
@@ -172,7 +190,7 @@ class Federation:
         """Write down what was started at once: a command that is killed leaves nothing that `down` cannot find."""
         write(self.path / PROCESSES, [*self.processes, *started])
 
-    def _wait_for_nodes(self, data: Path | None) -> None:
+    def _wait_for_nodes(self) -> None:
         """Wait until all nodes are connected. One that was killed is refused for a minute, so it is started again."""
         end = time.monotonic() + _READY
         while waiting := [process for process in self._nodes() if not self._connected(process)]:
@@ -180,10 +198,10 @@ class Federation:
                 raise TrainingError(self._said("a node does not connect", waiting[0]))
             for process in waiting:
                 if not process.running:
-                    self.restart(process.name, data=data)
+                    self.restart(process.name)
             time.sleep(0.1)
 
-    def restart(self, name: str, *, data: Path | None = None, patience: float = 0.0) -> None:
+    def restart(self, name: str, *, patience: float = 0.0) -> None:
         """Start what has ended again: the SuperLink, to which its nodes come back by themselves, or a node and its
         worker; with `patience`, until the SuperLink takes the node back."""
         if name == SUPERLINK:
@@ -195,7 +213,7 @@ class Federation:
             stop(gone)
             kept = [process for process in self.processes if process not in gone]
             port = next(process.port for process in kept if process.name == SUPERLINK)
-            started = self.node(number, 1 + len({p.name for p in self._nodes()} - {name}), port, data)
+            started = self.node(number, 1 + len({p.name for p in self._nodes()} - {name}), port)
             write(self.path / PROCESSES, [*kept, *started])
             while started[0].running and time.monotonic() < end:
                 if self._connected(started[0]):
@@ -228,3 +246,8 @@ class Federation:
 
     def _key(self, number: int) -> Path:
         return self.path / "keys" / f"node-{number}"
+
+    @property
+    def _secret(self) -> Path:
+        """The file with the secret of the operator, who alone may register nodes and start runs."""
+        return self.path / "keys" / "operator.secret"

@@ -1,8 +1,15 @@
-"""Certificates for TLS and keys for nodes, made for one federation and kept in its folder."""
+"""Certificates for TLS, keys for nodes, and the operator's secret: made for one federation, and kept by their owners.
+
+As a command, `python -m progfed.deploy.keys certificates|node|operator|login …` (see docs/deployment.md).
+"""
 
 from __future__ import annotations
 
+import argparse
+import base64
+import json
 import os
+import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -26,8 +33,10 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """A certificate authority of one's own, and the SuperLink's certificate for these names and addresses.
 
     Writes `ca.crt`, which every machine gets, and `server.pem` with `server.key`, which stay with the SuperLink. The
-    authority's key is not kept: nothing else will ever be signed with it.
+    authority's key is not kept: nothing else will ever be signed with it. 127.0.0.1 is always among the addresses:
+    there the SuperLink's own server apps reach it.
     """
+    hosts = [*hosts, *(["127.0.0.1"] if "127.0.0.1" not in hosts else [])]
     folder.mkdir(parents=True, exist_ok=True)
     ca_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "progfed federation")])
@@ -61,6 +70,29 @@ def make_node_key(path: Path) -> None:
     _write_secret(path, key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     _write(path.with_name(f"{path.name}.pub"), public + b"\n")
+
+
+def make_operator_secret(path: Path) -> None:
+    """The secret of whoever registers nodes and starts runs, for the SuperLink and for `remember_operator`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write_private(path, secrets.token_urlsafe(32).encode())
+
+
+def remember_operator(home: Path, address: str, secret: Path) -> None:
+    """Let `flwr` show the operator's secret to the SuperLink at this address.
+
+    It goes to `credentials.yaml` of Flower's settings folder, where `flwr` looks for who its user is.
+    """
+    import yaml  # type: ignore[import-untyped]
+
+    path, name = home / "credentials.yaml", f"flower.account-auth.{address}"
+    token = secret.read_bytes().strip()
+    # Flower calls the kind of all its tokens "oidc"; a refresh token must be there, and is never sent
+    ours = {"authn-type": b"oidc", "oidc-access-token": token, "oidc-refresh-token": b"none"}
+    known = (yaml.safe_load(path.read_text()) if path.exists() else None) or {}
+    known |= {f"{name}.{key}": base64.b64encode(value).decode() for key, value in ours.items()}
+    home.mkdir(parents=True, exist_ok=True)
+    _write_private(path, json.dumps(known, indent=1).encode())  # JSON is YAML
 
 
 def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
@@ -98,8 +130,11 @@ def _alternative(host: str) -> x509.GeneralName:
 
 
 def _write_secret(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
-    """A private key, readable by its owner only from the first moment on."""
-    data = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    _write_private(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    """A file that only its owner can read, from the first moment on."""
     path.unlink(missing_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -108,3 +143,31 @@ def _write_secret(path: Path, key: ec.EllipticCurvePrivateKey, form: serializati
 
 def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
+
+
+def main() -> None:
+    """Make or remember what the command names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    kind = kinds.add_parser("certificates", help="for the SuperLink: ca.crt, server.pem, server.key")
+    kind.add_argument("folder", type=Path)
+    kind.add_argument("host", nargs="+", help="a name or an address by which nodes reach the SuperLink")
+    kinds.add_parser("node", help="a node's key, and its public part").add_argument("file", type=Path)
+    kinds.add_parser("operator", help="the operator's secret").add_argument("file", type=Path)
+    kind = kinds.add_parser("login", help="use the operator's secret in `flwr`")
+    kind.add_argument("address", help="host:port, as in config.toml")
+    kind.add_argument("file", type=Path, help="the operator's secret")
+    options = parser.parse_args()
+    if options.kind == "certificates":
+        make_certificates(options.folder, options.host)
+    elif options.kind == "node":
+        make_node_key(options.file)
+    elif options.kind == "operator":
+        make_operator_secret(options.file)
+    else:
+        home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+        remember_operator(home, options.address, options.file)
+
+
+if __name__ == "__main__":
+    main()

@@ -107,7 +107,7 @@ class LocalEngine:
             with one_thread():
                 return self._examiners[0].evaluate(phase, params)
         self._settle()
-        ranges = self._examiners[0].shares(len(self._lines))
+        ranges = self._examiners[0].shares(phase, len(self._lines))
         arrays = {name: value.numpy() for name, value in params.items()}
         for line, starts in zip(self._lines.values(), ranges, strict=True):
             line.score(phase, arrays, starts)

@@ -188,7 +188,7 @@ def _shared(done: tuple[Update, Arrays], slab: mmap.mmap, place: int) -> Any:
 def largest_update(model: Progressive, recipe: Recipe) -> int:
     """The length of the longest update of any phase."""
     longest = 0
-    for phase in {replace(phase, rounds=1, warmup=False) for phase in recipe.schedule}:
+    for phase in {replace(phase, rounds=1, warmup=False, hold=False) for phase in recipe.schedule}:
         with torch.device("meta"):
             module = model.phase_module(phase).to("meta")
         schema = schema_of(of_parts(state(module), model.trained(phase)))

@@ -1,8 +1,9 @@
-"""The experiments by name: one module each, with `RUNS`; a user's own Python file works the same way."""
+"""The experiments by name: one module each, with `RUNS` and, of the paper's, `PAPER`; a user's own file works alike."""
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import ModuleType
 
 from progfed.errors import ProgfedError, UsageError
 from progfed.experiment import Experiment
+from progfed.experiments.printed import Paper
 
 NAMES = (
     "demo",
@@ -28,6 +30,9 @@ NAMES = (
     "hippocampus",
 )
 
+_FOLDERS: set[Path] = set()
+"""Folders of users' files that were loaded."""
+
 
 def load(name: str) -> tuple[Experiment, ...]:
     """The runs of an experiment of this package, or of a Python file that defines `RUNS` or `EXPERIMENT`."""
@@ -37,6 +42,13 @@ def load(name: str) -> tuple[Experiment, ...]:
         raise UsageError(f"there is no experiment {name!r}: it is one of {', '.join(NAMES)}, or a Python file")
     runs: tuple[Experiment, ...] = importlib.import_module(f"progfed.experiments.{name}").RUNS
     return runs
+
+
+def paper(name: str) -> Paper:
+    """What the paper shows of an experiment; nothing where the experiment is not one of this package."""
+    if name not in NAMES:
+        return Paper()
+    return getattr(importlib.import_module(f"progfed.experiments.{name}"), "PAPER", Paper())
 
 
 def select(name: str, wanted: Sequence[str]) -> tuple[Experiment, ...]:
@@ -54,12 +66,16 @@ def named(family: Sequence[Experiment], wanted: Sequence[str]) -> tuple[Experime
 
 
 def loaded(path: Path) -> ModuleType:
-    """A user's Python file, run as a module; what goes wrong in it is one line."""
+    """A user's Python file, run as a module; what goes wrong in it is one line.
+
+    It can import its neighbours, as `python FILE.py` could; in a folder with `__init__.py` also as `from .neighbour`.
+    """
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
     loader = SourceFileLoader(path.stem, str(path))
     module = ModuleType(path.stem)
     module.__file__ = str(path)
+    module.__package__ = _package(path.resolve().parent)
     try:
         loader.exec_module(module)
     except ProgfedError:
@@ -67,6 +83,29 @@ def loaded(path: Path) -> ModuleType:
     except Exception as error:
         raise UsageError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     return module
+
+
+def _package(folder: Path) -> str:
+    """Let the modules of a folder be imported; returns the package that the folder is, or no name."""
+    names: list[str] = []
+    _can_import(folder)
+    while (folder / "__init__.py").exists():
+        names, folder = [folder.name, *names], folder.parent
+    if names:
+        _can_import(folder)
+    return ".".join(names)
+
+
+def _can_import(folder: Path) -> None:
+    """Put a folder first on the path; modules of the same names beside files that were loaded earlier make room."""
+    here = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    for name, module in list(sys.modules.items()):
+        parents = Path(getattr(module, "__file__", None) or "").parents
+        if name.split(".")[0] in here and folder not in parents and any(other in parents for other in _FOLDERS):
+            del sys.modules[name]
+    _FOLDERS.add(folder)
+    sys.path[:] = [str(folder), *(entry for entry in sys.path if entry != str(folder))]
+    importlib.invalidate_caches()
 
 
 def _from_file(path: Path) -> tuple[Experiment, ...]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from progfed.codec import codec
 from progfed.experiments.federated import CIFAR10
 from progfed.experiments.pairs import scheduled
+from progfed.experiments.printed import Paper
 from progfed.rate import Constant, Cosine, PerStage, Restart
 from progfed.schedule import end_to_end, layerwise, mixed, partial, progressive, random
 
 ROUNDS, STAGES = 32, 4
-_PUBLISHED = replace(CIFAR10, name="cifar10", evaluate_every=2)
+_RECIPE = replace(CIFAR10.recipe, local=replace(CIFAR10.recipe.local, skip_above=math.inf))
+# the published rate, without the guard of the published loop: these runs are older than it
+_PUBLISHED = replace(CIFAR10, name="cifar10", evaluate_every=2, recipe=_RECIPE)
 # so short an end-to-end run is a point better with this than with the published rate of 0.1, at which it starts slowly
-BASE = replace(_PUBLISHED, recipe=replace(CIFAR10.recipe, rate=Cosine(0.03)))
+BASE = replace(_PUBLISHED, recipe=replace(_RECIPE, rate=Cosine(0.03)))
 _RATES = PerStage((Constant(0.1), Constant(0.1), Constant(0.03), Restart(Cosine(0.03))))
 _RESTARTED = replace(BASE, recipe=replace(BASE.recipe, rate=_RATES))
 _SMALL, _SMALL_RESTARTED, _SMALL_PUBLISHED = (
@@ -22,7 +26,7 @@ _SMALL, _SMALL_RESTARTED, _SMALL_PUBLISHED = (
 )
 
 END_TO_END = end_to_end(ROUNDS, stages=STAGES)
-PROGRESSIVE = progressive(ROUNDS, stages=STAGES)
+PROGRESSIVE = progressive(ROUNDS, stages=STAGES, hold=False)
 # what end-to-end training gives for the bytes of progressive training, with a cosine that ends there
 _EQUAL_BYTES = end_to_end(23, stages=STAGES)
 
@@ -32,7 +36,7 @@ RUNS = (
     scheduled(BASE, "equal-bytes", _EQUAL_BYTES, baseline="end-to-end"),
     # two remedies for what that rate costs while the model grows: rates of the stages' own, rounds for the new block
     scheduled(_RESTARTED, "restart", PROGRESSIVE, baseline="end-to-end"),
-    scheduled(BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
+    scheduled(BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1, hold=False), baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25-end-to-end", END_TO_END, baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25", PROGRESSIVE, baseline="end-to-end"),
     scheduled(_SMALL_RESTARTED, "lq-8+sp-25-restart", PROGRESSIVE, baseline="end-to-end"),
@@ -46,3 +50,5 @@ RUNS = (
     scheduled(_SMALL_PUBLISHED, "published-lq-8+sp-25-end-to-end", END_TO_END, baseline="published-end-to-end"),
     scheduled(_SMALL_PUBLISHED, "published-lq-8+sp-25", PROGRESSIVE, baseline="published-end-to-end"),
 )
+
+PAPER = Paper(shown="Table 3, Figs. 4, 5 and 15, over fewer rounds", bars="bytes")

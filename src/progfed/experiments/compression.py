@@ -11,6 +11,7 @@ from dataclasses import replace
 from progfed.codec import codec
 from progfed.experiments.federated import CIFAR100
 from progfed.experiments.pairs import pair
+from progfed.experiments.printed import Paper, Printed, with_baseline
 
 CODECS = {
     "float": "float",
@@ -31,4 +32,29 @@ RUNS = tuple(
         stages=4,
         warmup=25,
     )
+)
+
+# run; metric and deviation, end-to-end and progressive; bytes in percent of float end-to-end, in the same order
+_TABLE_5 = (
+    ("float", (52.08, 0.44), (53.23, 0.09), 100.0, 77.10),
+    ("lq-8", (49.40, 0.75), (53.07, 1.00), 25.00, 19.28),
+    ("lq-4", (49.55, 0.59), (52.32, 0.15), 12.50, 9.64),
+    ("lq-2", (47.26, 0.29), (52.87, 0.54), 6.25, 4.82),
+    ("sp-25", (51.23, 0.56), (52.00, 0.19), 25.00, 19.28),
+    ("sp-10", (51.79, 0.10), (51.86, 0.23), 10.00, 7.71),
+    ("lq-8+sp-25", (49.67, 1.58), (52.19, 0.03), 6.25, 4.82),
+    ("lq-8+sp-10", (50.25, 1.03), (52.24, 0.12), 2.50, 1.93),
+)
+PAPER = Paper(
+    shown="Tables 5 and 11, Fig. 6",
+    rows={
+        name: row
+        for run, baseline, ours, before, after in _TABLE_5
+        for name, row in with_baseline(
+            run,
+            Printed(*baseline, bytes=before / 100, rounds=3000),
+            Printed(*ours, bytes=after / 100, rounds=3000),
+        ).items()
+    },
+    reference="float-end-to-end",
 )

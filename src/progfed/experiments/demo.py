@@ -33,5 +33,7 @@ BASE = Experiment(
 RUNS = (
     scheduled(BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
     # and are kept short: their rounds are cheap, but not free
-    scheduled(BASE, "progressive", progressive(ROUNDS, stages=STAGES, lengths=(4, 12, 34)), baseline="end-to-end"),
+    scheduled(
+        BASE, "progressive", progressive(ROUNDS, stages=STAGES, lengths=(4, 12, 34), hold=False), baseline="end-to-end"
+    ),
 )

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from progfed.experiments import centralized, demo
 from progfed.experiments.pairs import pair
+from progfed.experiments.printed import Paper
 from progfed.rate import Constant
 from progfed.schedule import end_to_end
 
@@ -23,8 +24,9 @@ _SMALL = replace(
     ),
 )
 
-RUNS = tuple(
-    run
-    for base, stages in ((replace(centralized.BASE, run="resnet18"), 4), (_SMALL, demo.STAGES))
-    for run in pair(replace(base, name="discrepancy"), stages=stages)
+RUNS = (
+    *centralized.rows(replace(centralized.BASE, name="discrepancy", run="resnet18")),
+    *pair(replace(_SMALL, name="discrepancy"), stages=demo.STAGES),
 )
+
+PAPER = Paper(shown="Fig. 7", discrepancy=True)

@@ -21,7 +21,7 @@ POLICIES: dict[str, Growth] = {"plateau": Plateau(), "movement": Movement()}
 def generous(rounds: int, *, stages: int) -> Schedule:
     """Budgets for stages that may end early: twice the paper's T_s, and the rest for the full model."""
     early = [2 * length for length in stage_lengths(rounds, stages)[:-1]]
-    return progressive(rounds, stages=stages, lengths=[*early, rounds - sum(early)])
+    return progressive(rounds, stages=stages, lengths=[*early, rounds - sum(early)], hold=False)
 
 
 def adaptive(base: Experiment, run: str, rounds: int, *, stages: int) -> Experiment:
@@ -34,7 +34,7 @@ _BASE = replace(demo.BASE, name="growth")
 
 RUNS = (
     scheduled(_BASE, "end-to-end", end_to_end(demo.ROUNDS, stages=demo.STAGES)),
-    scheduled(_BASE, "fixed", progressive(demo.ROUNDS, stages=demo.STAGES), baseline="end-to-end"),
+    scheduled(_BASE, "fixed", progressive(demo.ROUNDS, stages=demo.STAGES, hold=False), baseline="end-to-end"),
     scheduled(_BASE, "longest", generous(demo.ROUNDS, stages=demo.STAGES), baseline="end-to-end"),
     *(adaptive(_BASE, run, demo.ROUNDS, stages=demo.STAGES) for run in POLICIES),
 )

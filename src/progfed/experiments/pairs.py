@@ -20,7 +20,7 @@ def pair(
     """`X-end-to-end` and `X`: the same experiment with the baseline's schedule and with the paper's."""
     rounds = length(experiment.recipe.schedule)
     baseline = f"{experiment.run}-end-to-end"
-    growing = progressive(rounds, stages=stages, lengths=lengths, warmup=warmup)
+    growing = progressive(rounds, stages=stages, lengths=lengths, warmup=warmup, hold=False)
     return (
         scheduled(experiment, baseline, end_to_end(rounds, stages=stages)),
         scheduled(experiment, experiment.run, growing, baseline=baseline),

@@ -34,5 +34,5 @@ BASE = Experiment(
 
 RUNS = (
     scheduled(BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
-    scheduled(BASE, "progressive", progressive(ROUNDS, stages=STAGES), baseline="end-to-end"),
+    scheduled(BASE, "progressive", progressive(ROUNDS, stages=STAGES, hold=False), baseline="end-to-end"),
 )

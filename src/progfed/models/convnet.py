@@ -6,11 +6,15 @@ import torch
 from torch import nn
 
 from progfed.blocks import Progressive, pooled_head
+from progfed.heads import with_heads
 
 
-def convnet_mnist(classes: int = 62) -> Progressive:
-    """Two convolutions and two fully connected layers on 1x28x28 images; S = 3, the second FC layer is the head."""
-    return Progressive(
+def convnet_mnist(classes: int = 62, *, heads: str = "pooled") -> Progressive:
+    """Two convolutions and two fully connected layers on 1x28x28 images; S = 3, the second FC layer is the head.
+
+    `heads` are the temporary ones: `pooled` as in the paper, or the `grid` that costs little (see `with_heads`).
+    """
+    model = Progressive(
         blocks=(
             lambda: nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU()),
             lambda: nn.Sequential(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25)),
@@ -20,11 +24,15 @@ def convnet_mnist(classes: int = 62) -> Progressive:
         example=torch.zeros(1, 1, 28, 28),
         name="convnet-mnist",
     )
+    return with_heads(model, heads)
 
 
-def convnet_cifar(classes: int = 10) -> Progressive:
-    """Three convolutions and two fully connected layers on 3x32x32 images; S = 4, FC2 is the head."""
-    return Progressive(
+def convnet_cifar(classes: int = 10, *, heads: str = "pooled") -> Progressive:
+    """Three convolutions and two fully connected layers on 3x32x32 images; S = 4, FC2 is the head.
+
+    `heads` are the temporary ones, as of `convnet_mnist`.
+    """
+    model = Progressive(
         blocks=(
             lambda: nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.MaxPool2d(2)),
             lambda: nn.Sequential(nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
@@ -40,3 +48,4 @@ def convnet_cifar(classes: int = 10) -> Progressive:
         example=torch.zeros(1, 3, 32, 32),
         name="convnet-cifar",
     )
+    return with_heads(model, heads)

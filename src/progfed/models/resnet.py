@@ -5,9 +5,13 @@ The stem is a 3x3 convolution without a max-pool.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from torch import Tensor, nn
 
 from progfed.blocks import Make, Progressive, pooled_head
+from progfed.heads import with_heads
 from progfed.models.pieces import Cuts, Norm, Piece, cut, norm_of
 
 # Every conv*_x is two pieces, its halves; the stem belongs to the first.
@@ -15,34 +19,39 @@ _CUTS: Cuts = {1: (8,), 2: (4, 4), 3: (2, 4, 2), 4: (2, 2, 2, 2), 5: (1, 2, 2, 2
 _WIDTHS = (64, 128, 256, 512)
 
 
-def resnet18(classes: int = 100, *, stages: int = 4, norm: str = "group") -> Progressive:
+def resnet18(
+    classes: int = 100, *, stages: int = 4, norm: str = "group", size: int = 32, heads: str = "pooled"
+) -> Progressive:
     """ResNet-18: 11,220,132 parameters with 100 classes.
 
     S = 4 is the paper's cut: {stem + conv2_x}, {conv3_x}, {conv4_x}, {conv5_x}. S = 3 joins conv3_x with conv4_x; S = 2
     joins conv2_x with conv3_x, and conv4_x with conv5_x. S = 8 halves every conv*_x; S = 5 starts with half of conv2_x
     and then joins each second half with the first half that follows it. Where the number of residual blocks is odd
-    (in deeper ResNets) the first half has one more.
+    (in deeper ResNets) the first half has one more. It takes images of any size; costs are counted on those of `size`
+    pixels a side, so give the size of the crops that it is trained on. `heads` are the temporary ones: `pooled` as in
+    the paper, or the `grid` that costs little (see `with_heads`).
     """
-    return _resnet((2, 2, 2, 2), classes, stages=stages, norm=norm, name="resnet18")
+    model = _resnet((2, 2, 2, 2), classes, stages=stages, norm=norm, heads=heads, name="resnet18")
+    return replace(model, example=torch.zeros(1, 3, size, size))
 
 
-def resnet34(classes: int = 100, *, stages: int = 4, norm: str = "group") -> Progressive:
+def resnet34(classes: int = 100, *, stages: int = 4, norm: str = "group", heads: str = "pooled") -> Progressive:
     """ResNet-34; cut like `resnet18`."""
-    return _resnet((3, 4, 6, 3), classes, stages=stages, norm=norm, name="resnet34")
+    return _resnet((3, 4, 6, 3), classes, stages=stages, norm=norm, heads=heads, name="resnet34")
 
 
-def resnet50(classes: int = 100, *, stages: int = 4, norm: str = "group") -> Progressive:
+def resnet50(classes: int = 100, *, stages: int = 4, norm: str = "group", heads: str = "pooled") -> Progressive:
     """ResNet-50, of bottlenecks; cut like `resnet18`."""
-    return _resnet((3, 4, 6, 3), classes, stages=stages, norm=norm, name="resnet50", expansion=4)
+    return _resnet((3, 4, 6, 3), classes, stages=stages, norm=norm, heads=heads, name="resnet50", expansion=4)
 
 
-def resnet152(classes: int = 100, *, stages: int = 4, norm: str = "group") -> Progressive:
+def resnet152(classes: int = 100, *, stages: int = 4, norm: str = "group", heads: str = "pooled") -> Progressive:
     """ResNet-152, of bottlenecks: 58,341,028 parameters with 100 classes; cut like `resnet18`."""
-    return _resnet((3, 8, 36, 3), classes, stages=stages, norm=norm, name="resnet152", expansion=4)
+    return _resnet((3, 8, 36, 3), classes, stages=stages, norm=norm, heads=heads, name="resnet152", expansion=4)
 
 
 def _resnet(
-    depths: tuple[int, ...], classes: int, *, stages: int, norm: str, name: str, expansion: int = 1
+    depths: tuple[int, ...], classes: int, *, stages: int, norm: str, heads: str, name: str, expansion: int = 1
 ) -> Progressive:
     chosen = norm_of(norm)
     pieces: list[Piece] = []
@@ -53,7 +62,8 @@ def _resnet(
             make = _half(shapes, norm=chosen, expansion=expansion, stem=not pieces)
             pieces.append(Piece(f"conv{index + 2}{'ab'[half]}", make, width * expansion))
             inputs = width * expansion
-    return cut(pieces, _CUTS, stages, head=pooled_head(inputs, classes), classes=classes, name=name)
+    model = cut(pieces, _CUTS, stages, head=pooled_head(inputs, classes), classes=classes, name=name)
+    return with_heads(model, heads)
 
 
 def _half(shapes: list[tuple[int, int, int]], *, norm: Norm, expansion: int, stem: bool) -> Make:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from progfed.blocks import Make, Progressive
+from progfed.heads import with_heads
 from progfed.models.pieces import Cuts, Norm, Piece, cut, norm_of
 
 # The paper joins the first two components into E1 at S = 4; fewer stages join more, in the way its ResNets do.
@@ -12,27 +13,29 @@ _CUTS: Cuts = {1: (5,), 2: (3, 2), 3: (2, 2, 1), 4: (2, 1, 1, 1), 5: (1, 1, 1, 1
 _WIDTHS = (64, 128, 256, 512, 512)
 
 
-def vgg16(classes: int = 100, *, stages: int = 4, norm: str | None = "batch") -> Progressive:
+def vgg16(classes: int = 100, *, stages: int = 4, norm: str | None = "batch", heads: str = "pooled") -> Progressive:
     """VGG-16: 13 convolutions and 3 fully connected layers; 34,015,396 parameters with 100 classes and a norm.
 
     `norm` is `batch` (the paper's centralized rows), `group` (no buffers, for federated training) or None.
+    `heads` are the temporary ones: `pooled` as in the paper, or the `grid` that costs little (see `with_heads`).
     """
-    return _vgg((2, 2, 3, 3, 3), classes, stages=stages, norm=norm, name="vgg16")
+    return _vgg((2, 2, 3, 3, 3), classes, stages=stages, norm=norm, heads=heads, name="vgg16")
 
 
-def vgg19(classes: int = 100, *, stages: int = 4, norm: str | None = "batch") -> Progressive:
+def vgg19(classes: int = 100, *, stages: int = 4, norm: str | None = "batch", heads: str = "pooled") -> Progressive:
     """VGG-19: 16 convolutions and 3 fully connected layers; 39,327,652 parameters with 100 classes and a norm."""
-    return _vgg((2, 2, 4, 4, 4), classes, stages=stages, norm=norm, name="vgg19")
+    return _vgg((2, 2, 4, 4, 4), classes, stages=stages, norm=norm, heads=heads, name="vgg19")
 
 
-def _vgg(depths: tuple[int, ...], classes: int, *, stages: int, norm: str | None, name: str) -> Progressive:
+def _vgg(depths: tuple[int, ...], classes: int, *, stages: int, norm: str | None, heads: str, name: str) -> Progressive:
     chosen = None if norm is None else norm_of(norm)
     inputs = (3, *_WIDTHS[:-1])
     pieces = [
         Piece(f"conv{number}", _component(*shape, norm=chosen), shape[1])
         for number, shape in enumerate(zip(inputs, _WIDTHS, depths, strict=True), start=1)
     ]
-    return cut(pieces, _CUTS, stages, head=lambda: Classifier(_WIDTHS[-1], classes), classes=classes, name=name)
+    model = cut(pieces, _CUTS, stages, head=lambda: Classifier(_WIDTHS[-1], classes), classes=classes, name=name)
+    return with_heads(model, heads)
 
 
 def _component(inputs: int, width: int, depth: int, *, norm: Norm | None) -> Make:

@@ -1,29 +1,32 @@
-"""The appendix' tables on the number of stages: at equal rounds, at equal accuracy, and at equal cost."""
+"""The appendix' tables on the number of stages: at equal rounds, at equal accuracy, and at equal cost.
+
+An experiment has them where it declares the paper's (`Paper.stage_counts`).
+"""
 
 from __future__ import annotations
 
 import statistics
 
-from progfed.report import paper
+from progfed.experiments.printed import StageCount, StageCounts
 from progfed.report.curves import CurvePoint, Series, Study
 from progfed.report.numbers import MISSING, amount, percent, spread
 from progfed.report.present import Table
 from progfed.report.tables import rows
 
-EXPERIMENT, BASELINE, BUDGET = "stages", "end-to-end", "s4"
 _COUNTED = "paper accounting"
 
 
 def ablation_tables(study: Study) -> tuple[Table, ...]:
     """The three tables, each next to the paper's; those that need an unfinished run are left out."""
-    if study.experiment != EXPERIMENT:
+    paper = study.paper.stage_counts
+    if paper is None:
         return ()
-    baseline, budget = (_finished(study, name) for name in (BASELINE, BUDGET))
-    found = [_equal_rounds(study)]
+    baseline, budget = (_finished(study, name) for name in (paper.baseline, paper.budget))
+    found = [_equal_rounds(study, paper)]
     if baseline:
-        found.append(_equal_metric(study, baseline))
+        found.append(_equal_metric(study, baseline, paper))
     if budget:
-        found.append(_equal_cost(study, budget))
+        found.append(_equal_cost(study, budget, paper))
     return tuple(found)
 
 
@@ -31,11 +34,11 @@ def _finished(study: Study, name: str) -> Series | None:
     return next((series for series in study.series if series.first.name == name and series.complete), None)
 
 
-def _equal_rounds(study: Study) -> Table:
+def _equal_rounds(study: Study, paper: StageCounts) -> Table:
     cells = []
     for row, series in zip(rows(study), study.series, strict=True):
         metric = spread(row.metric.mean, row.metric.std) if row.metric else MISSING
-        printed = _printed(series)
+        printed = _printed(paper, series)
         cells.append(
             (
                 row.run,
@@ -47,10 +50,10 @@ def _equal_rounds(study: Study) -> Table:
             )
         )
     headings = ("run", "rounds", f"{study.metric} %", f"paper {study.metric} %", f"cost ({_COUNTED})", "paper: cost")
-    return Table("stages: at equal rounds", headings, tuple(cells))
+    return Table(f"{study.experiment}: at equal rounds", headings, tuple(cells))
 
 
-def _equal_metric(study: Study, baseline: Series) -> Table:
+def _equal_metric(study: Study, baseline: Series, paper: StageCounts) -> Table:
     """The cost until the baseline's final metric is reached, on the curves of means."""
     target, whole = baseline.points[-1].metric.mean, baseline.total("paper_bytes")
     cells = []
@@ -58,7 +61,7 @@ def _equal_metric(study: Study, baseline: Series) -> Table:
         own = series is baseline
         point = series.points[-1] if own else next((p for p in series.points if p.metric.mean >= target), None)
         cost = _cost(series, point) if point else None
-        printed = _printed(series)
+        printed = _printed(paper, series)
         cells.append(
             (
                 series.label,
@@ -67,22 +70,30 @@ def _equal_metric(study: Study, baseline: Series) -> Table:
                 MISSING if cost is None else amount(cost, "B"),
                 MISSING if cost is None else percent(cost / whole),
                 _paper_cost(printed.to_baseline if printed else None),
-                percent(printed.to_baseline / paper.STAGES[BASELINE].cost)
+                percent(printed.to_baseline / paper.rows[paper.baseline].cost)
                 if printed and printed.to_baseline
                 else MISSING,
             )
         )
-    headings = ("run", "of rounds", "reached in", f"cost ({_COUNTED})", "vs end-to-end", "paper: cost", "paper: share")
-    return Table(f"stages: cost to reach end-to-end's {target:.2f} %", headings, tuple(cells))
+    headings = (
+        "run",
+        "of rounds",
+        "reached in",
+        f"cost ({_COUNTED})",
+        f"vs {baseline.label}",
+        "paper: cost",
+        "paper: share",
+    )
+    return Table(f"{study.experiment}: cost to reach {baseline.label}'s {target:.2f} %", headings, tuple(cells))
 
 
-def _equal_cost(study: Study, budget: Series) -> Table:
-    """The metric when a run had cost as much as `s4` in all."""
+def _equal_cost(study: Study, budget: Series, paper: StageCounts) -> Table:
+    """The metric when a run had cost as much as the budget run in all."""
     limit = budget.total("paper_bytes")
     cells = []
     for series in study.series:
         within = [point for point in series.points if _cost(series, point) <= limit]
-        printed = _printed(series)
+        printed = _printed(paper, series)
         cells.append(
             (
                 series.label,
@@ -92,15 +103,15 @@ def _equal_cost(study: Study, budget: Series) -> Table:
             )
         )
     headings = ("run", "of rounds", f"{study.metric} %", f"paper {study.metric} %")
-    return Table(f"stages: at the cost of {budget.label}, {amount(limit, 'B')}", headings, tuple(cells))
+    return Table(f"{study.experiment}: at the cost of {budget.label}, {amount(limit, 'B')}", headings, tuple(cells))
 
 
 def _cost(series: Series, point: CurvePoint) -> float:
     return statistics.fmean(run.points[point.round - 1].paper_bytes for run in series.counted)
 
 
-def _printed(series: Series) -> paper.Ablation | None:
-    return paper.STAGES.get(series.first.name)
+def _printed(paper: StageCounts, series: Series) -> StageCount | None:
+    return paper.rows.get(series.first.name)
 
 
 def _paper_cost(gigabytes: int | None) -> str:

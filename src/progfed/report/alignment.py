@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from progfed.analysis.discrepancy import Discrepancy
 from progfed.report.curves import Series, Study
+from progfed.report.metric_figure import styles
 from progfed.report.numbers import MISSING
 from progfed.report.panels import Chart, Line, Panel
 from progfed.report.present import Table
-from progfed.report.svg import styles
 
 Curves = Sequence[tuple[Series, tuple[Discrepancy, ...]]]
 

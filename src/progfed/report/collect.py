@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from progfed.errors import StorageError, UsageError, printable
 from progfed.records import Record, RunDirectory, flatten, read_json
+from progfed.report.readable import Settings, clean, readable
 
 _MOVED_ASIDE = re.compile(r"\.old\d+$")  # the name that `--fresh` gives to an earlier run
-_LONGEST_NAME = 120
 
 
 @dataclass(frozen=True)
 class Point:
     """Where a run stood after a round: its stage, its metric where it was evaluated, and what it had cost so far.
 
-    `memory_bytes` is the peak of training in this round; 0 in records from before it was counted.
+    `memory_bytes` is the peak of training in this round; 0 in records from before it was counted. `rejected` counts the
+    updates of this round that were not used, by reason.
     """
 
     round: int
@@ -34,6 +35,7 @@ class Point:
     flops: int
     seconds: float
     memory_bytes: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -45,8 +47,9 @@ class Run:
     """One seed of one run, as its folder tells it.
 
     `settings` is what the run was asked to do, flattened, without what a seed changes: runs with equal settings may
-    be averaged. `task` is the data it learned from: metrics on the same task may share a chart. `budget` is T and
-    `planned` all rounds, warm-up included.
+    be averaged; `readable` is the same and more, for people. `task` is the data it learned from: metrics on the same
+    task may share a chart. `budget` is T and `planned` all rounds, warm-up included. `final_stage` is the stage that
+    training ends in: rounds of earlier ones have a smaller model with a temporary head.
     """
 
     path: Path
@@ -58,9 +61,11 @@ class Run:
     metric: str
     budget: int
     planned: int
-    settings: tuple[tuple[str, str], ...]
+    final_stage: int
+    settings: Settings
     points: tuple[Point, ...]
     finished: bool
+    readable: Settings = ()
 
     @property
     def folder(self) -> str:
@@ -70,6 +75,11 @@ class Run:
     @property
     def evaluated(self) -> tuple[Point, ...]:
         return tuple(point for point in self.points if point.metric is not None)
+
+    @property
+    def best(self) -> float | None:
+        """The highest metric of the final model; None before it was evaluated."""
+        return max((point.metric or 0.0 for point in self.evaluated if point.stage == self.final_stage), default=None)
 
 
 @dataclass(frozen=True)
@@ -113,18 +123,28 @@ def read_run(path: Path, problems: list[str]) -> Run:
             metric=called(described["metric"]),
             budget=sum(int(phase["rounds"]) for phase in schedule if not phase["warmup"]),
             planned=sum(int(phase["rounds"]) for phase in schedule),
+            final_stage=int(schedule[-1]["stage"]),
             settings=settings(described),
             points=tuple(_point(record) for record in directory.records()),
             finished=_finished(directory, problems),
+            readable=readable(described),
         )
-    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, StopIteration, RecursionError) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        AttributeError,
+        StopIteration,
+        RecursionError,
+    ) as error:
         raise StorageError(f"{path} is damaged ({type(error).__name__}: {error})") from error
     if [point.round for point in run.points] != list(range(1, len(run.points) + 1)):
         raise StorageError(f"{directory.rounds} is damaged: its rounds do not count 1, 2, 3, …")
     return run
 
 
-def settings(described: Record) -> tuple[tuple[str, str], ...]:
+def settings(described: Record) -> Settings:
     """What was asked, without what differs from seed to seed: seeds, the data drawn with them, the exact phases."""
     recipe = {key: value for key, value in described["recipe"].items() if key != "schedule"}
     rounds = {True: 0, False: 0}
@@ -133,13 +153,6 @@ def settings(described: Record) -> tuple[tuple[str, str], ...]:
     kept = {"model": described["model"], "metric": described["metric"], "recipe": recipe}
     flat = flatten(kept) | {"rounds": rounds[False], "warm-up rounds": rounds[True]}
     return tuple(sorted((key, json.dumps(value)) for key, value in flat.items() if key.split(".")[-1] != "seed"))
-
-
-def clean(text: Any) -> str:
-    """A name from a file, fit to be shown: one line of printable characters."""
-    if not isinstance(text, str):
-        raise TypeError(f"a name must be text, not {text!r:.40}")
-    return printable(text)[:_LONGEST_NAME]
 
 
 def called(described: Any) -> str:
@@ -187,6 +200,7 @@ def _point(record: Any) -> Point:
         flops=int(total["flops"]),
         seconds=_finite(total["seconds"]),
         memory_bytes=int(record.get("memory_bytes", 0)),
+        rejected={clean(reason): int(count) for reason, count in record.get("rejected", {}).items()},
     )
 
 

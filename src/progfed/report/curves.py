@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 
-from progfed.report import paper
+from progfed import experiments
+from progfed.experiments.printed import Paper
 from progfed.report.collect import Found, Point, Run
 
 
@@ -132,6 +133,11 @@ class Study:
         return f"{self.experiment}, {self.part}" if self.part else self.experiment
 
     @property
+    def paper(self) -> Paper:
+        """What the paper shows of this experiment, as the experiment declares it."""
+        return experiments.paper(self.experiment)
+
+    @property
     def metric(self) -> str:
         return " or ".join(dict.fromkeys(series.first.metric for series in self.series))
 
@@ -164,7 +170,7 @@ def studies(found: Found) -> tuple[Study, ...]:
         notes: list[str] = []
         baselines = {run.baseline for run in runs}
         order = sorted({run.name for run in runs}, key=lambda name: (_family(name, runs), name not in baselines, name))
-        printed = paper.runs(experiment)  # the paper's order, where it has one
+        printed = tuple(experiments.paper(experiment).rows)  # the paper's order, where it has one
         order.sort(key=lambda name: printed.index(name) if name in printed else len(printed))
         series = [made for name in order for made in _series([run for run in runs if run.name == name], notes)]
         made.append(Study(experiment, tuple(series), tuple(notes)))

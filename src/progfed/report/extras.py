@@ -12,25 +12,25 @@ from progfed.report.notes import notes
 from progfed.report.page import Picture
 from progfed.report.panels import Chart, drawn
 from progfed.report.pictures import MISSING, Grid, available, budget_grid, draw, final_grid
-from progfed.report.plots import plot_panels
-from progfed.report.present import reach_chart
+from progfed.report.plots import written
+from progfed.report.present import bar_chart, reach_chart
+from progfed.report.svg import Drawing
 from progfed.report.tables import reaches
 
 
 @dataclass(frozen=True)
 class Extra:
-    """A further figure: its name in files, as the page shows it, and the chart or grid that it was drawn from."""
+    """A further figure: its name in files, as the page shows it, and the drawing or grid that it was made from."""
 
     name: str
     picture: Picture
     grid: Grid | None = None
-    chart: Chart | None = None
+    drawing: Drawing | None = None
 
     def files(self, formats: Sequence[str]) -> dict[str, bytes]:
         """Pictures as PNG, charts as SVG, and both in the formats that were asked for."""
-        if self.chart is not None:
-            files = {f"{self.name}.{kind}": plot_panels(self.chart, kind) for kind in formats if kind != "svg"}
-            return {f"{self.name}.svg": self.picture.svg.encode(), **files}
+        if self.drawing is not None:
+            return {f"{self.name}.{kind}": written(self.drawing, kind) for kind in dict.fromkeys(("svg", *formats))}
         assert self.grid is not None
         others = [kind for kind in dict.fromkeys(formats) if kind != "png"]
         return {f"{self.name}.png": self.picture.png} | {
@@ -44,6 +44,8 @@ def extras(study: Study) -> tuple[Extra, ...]:
     made: list[Extra] = []
     if reach := reach_chart(study, reaches(study)):
         made.append(_charted("reach", reach))
+    if bars := bar_chart(study, reaches(study)):
+        made.append(_charted("bars", bars))
     if found.curves:
         made.append(_charted("discrepancy", alignment_chart(study, found.curves)))
     if found.segmented and available():
@@ -56,7 +58,8 @@ def extras(study: Study) -> tuple[Extra, ...]:
 
 
 def _charted(name: str, chart: Chart) -> Extra:
-    return Extra(name, Picture(svg=drawn(chart)), chart=chart)
+    drawing = drawn(chart)
+    return Extra(name, Picture(svg=drawing.svg()), drawing=drawing)
 
 
 def all_notes(study: Study) -> tuple[str, ...]:

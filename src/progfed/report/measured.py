@@ -68,7 +68,7 @@ def measured(study: Study) -> Measured:
                 segmented.append(one)
             if found or drawn:
                 break
-    if study.experiment == "discrepancy" and not curves:
+    if study.paper.discrepancy and not curves:
         notes.append("alpha and q are not measured: train with --keep N, then `progfed analyse` on the same folders")
     notes += _missing(study, segmented)
     return Measured(tuple(curves), tuple(segmented), tuple(notes))

@@ -1,8 +1,10 @@
-"""What is missing: a sentence for each thing that a reader of the tables should know."""
+"""What is missing or went wrong: a sentence for each thing that a reader of the tables should know."""
 
 from __future__ import annotations
 
-from progfed.report import paper
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
 from progfed.report.curves import Series, Study
 
 
@@ -12,6 +14,7 @@ def notes(study: Study) -> tuple[str, ...]:
     for series in study.series:
         found += _unfinished(series)
         found += _comparison(study, series)
+        found += _rejected(series)
     single = [series.label for series in study.series if len(series.counted) == 1]
     if single:
         found.append(f"one seed, so no standard deviation: {', '.join(single)}")
@@ -28,6 +31,27 @@ def _unfinished(series: Series) -> list[str]:
         counted = "" if run in series.counted else ", and is not in the means"
         found.append(f"{series.label}: {done}{counted}; `progfed run` on {run.folder} continues it")
     return found
+
+
+def rejections(rounds: Iterable[Mapping[str, int]]) -> str:
+    """How many updates were rejected, in how many rounds and why; nothing where all were used.
+
+    >>> rejections([{"missing": 1}, {}, {"not finite": 2, "missing": 1}])
+    '4 updates were rejected, in 2 of 3 rounds: 2 missing, 2 not finite'
+    """
+    counted = [Counter(dict(reasons)) for reasons in rounds]
+    total = sum(counted, Counter[str]())
+    if not total:
+        return ""
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(total.items()))
+    number = total.total()
+    told = "1 update was" if number == 1 else f"{number} updates were"
+    return f"{told} rejected, in {sum(map(bool, counted))} of {len(counted)} rounds: {reasons}"
+
+
+def _rejected(series: Series) -> list[str]:
+    found = ((run, rejections(point.rejected for point in run.points)) for run in series.runs)
+    return [f"{series.label}, seed {run.seed}: {told}" for run, told in found if told]
 
 
 def _comparison(study: Study, series: Series) -> list[str]:
@@ -51,7 +75,7 @@ def _comparison(study: Study, series: Series) -> list[str]:
 
 
 def _paper(study: Study) -> list[str]:
-    printed = paper.runs(study.experiment)
+    printed = study.paper.rows
     if not printed:
         return []
     found: list[str] = []
@@ -61,7 +85,7 @@ def _paper(study: Study) -> list[str]:
     if absent:
         found.append(f"no run of {', '.join(absent)}, for which the paper prints a figure")
     for series in study.series:
-        figure = paper.figure(study.experiment, series.first.name)
+        figure = printed.get(series.first.name)
         if figure and figure.rounds and figure.rounds != series.first.budget:
             other.setdefault((series.first.budget, figure.rounds), []).append(series.label)
     for (ours, theirs), labels in other.items():

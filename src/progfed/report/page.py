@@ -14,9 +14,10 @@ from typing import Any
 
 from progfed import __version__
 from progfed.report.curves import AXES, Series, Study
+from progfed.report.metric_figure import figure, styles
 from progfed.report.numbers import MISSING, spread
-from progfed.report.present import Table
-from progfed.report.svg import COLOURS, figure, styles
+from progfed.report.present import Table, setting_tables
+from progfed.report.svg import COLOURS
 
 _EMPTY = ' class="none"'
 _SHORT = {"bytes": "bytes", "flops": "FLOPs", "round": "rounds", "seconds": "seconds"}
@@ -31,7 +32,9 @@ _COLUMNS = (
     "billed as published. FLOPs are forward and backward of what was trained. Peak memory is that of one client's "
     "step on a whole batch: weights, gradients, optimizer and activations. Columns named “paper” are what the paper "
     "prints, at its full number of rounds. Metrics are those of the last round, averaged over seeds ± their standard "
-    "deviation; “best” is the highest of any round."
+    "deviation; “best” is the highest of any round of the final model, since earlier stages have temporary heads. "
+    "The area under a curve of means is divided by its width, the costs that a run and its baseline both cover, which "
+    "makes it a mean metric. Shares of the baseline's best are shares of the highest point of its curve of means."
 )
 
 
@@ -121,9 +124,12 @@ def _chapter(number: int, chapter: Chapter, panels: Sequence[Study]) -> str:
     charts = "\n".join(_chart(panels.index(panel), panel) for panel in study.panels)
     tables = "\n".join(_table(table) for table in chapter.tables)
     pictures = "".join(_picture(picture) for picture in chapter.pictures)
+    shown = study.paper.shown
+    beside = f'<p class="hint">In the paper: {escape(shown)}.</p>\n' if shown else ""
     return (
-        f'<section id="e{number}"><h2>{escape(study.experiment)}</h2>\n{charts}\n'
-        f"{tables}\n{pictures}{_seeds(study)}{_notes('What is missing', chapter.notes)}</section>"
+        f'<section id="e{number}"><h2>{escape(study.experiment)}</h2>\n{beside}{charts}\n'
+        f"{tables}\n{pictures}{_seeds(study)}{_settings(study)}"
+        f"{_notes('What is missing or went wrong', chapter.notes)}</section>"
     )
 
 
@@ -131,7 +137,7 @@ def _chart(number: int, panel: Study) -> str:
     """A still picture, which the script replaces by a chart to explore."""
     heading = f"<h3>{escape(panel.part)}</h3>" if panel.part else ""
     empty = "<p>No round was evaluated yet.</p>"
-    still = figure(panel, AXES[0]) if any(series.points for series in panel.series) else empty
+    still = figure(panel, AXES[0]).svg() if any(series.points for series in panel.series) else empty
     return f'{heading}<div data-panel="{number}"><div class="plot">{still}</div></div>'
 
 
@@ -169,6 +175,12 @@ def _seeds(study: Study) -> str:
             rows.append((series.label, str(run.seed), metric, state, run.folder))
     table = Table("Every seed", ("run", "seed", f"{study.metric} %", "state", "folder"), tuple(rows))
     return f"<details><summary>Every seed and its folder</summary>{_table(table)}</details>"
+
+
+def _settings(study: Study) -> str:
+    """What every run was asked to do, folded away."""
+    tables = "".join(_table(table) for table in setting_tables(study))
+    return f'<details class="settings"><summary>Settings</summary>{tables}</details>' if tables else ""
 
 
 def _notes(title: str, notes: Sequence[str]) -> str:

@@ -1,17 +1,18 @@
-"""Lines in panels one below the other, as a value: drawn as SVG here, and by `plots` in other formats."""
+"""Lines or bars in panels one below the other: as a value, and drawn."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from html import escape
 
-from progfed.report.numbers import ticks
-from progfed.report.svg import FONT, INK, Scale, Style, dash
+from progfed.report.numbers import MISSING, ticks
+from progfed.report.svg import COLOURS, DOTTED, Bar, Curve, Dot, Drawing, Rule, Scale, Shape, Style, Text, legend
 
-WIDTH, LEFT, RIGHT, HEIGHT, GAP, TOP, BOTTOM = 760, 62, 20, 170, 44, 46, 52
-_LINE = 20  # of the legend
+WIDTH, LEFT, RIGHT, GAP, TOP, BOTTOM = 760, 62, 20, 44, 48, 52
+_TALL, _FLAT = 170, 110  # a panel of lines, and one of bars
+_BAR = 0.62  # of the distance between two bars
+_SMALL = 11.5
 
 
 @dataclass(frozen=True)
@@ -55,19 +56,29 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels that share an axis; `names` stand on it instead of numbers, at 0, 1, 2, …, where there are any."""
+    """Panels that share an axis; `names` stand on it instead of numbers, at 0, 1, 2, …, where there are any.
+
+    With `bars` every panel has one line, whose name stands above it and whose points are bars from 0; the bar at the
+    last name is orange, as in the paper.
+    """
 
     title: str
     axis: str
     panels: tuple[Panel, ...]
     names: tuple[str, ...] = ()
+    bars: bool = False
 
     @property
     def reach(self) -> tuple[float, float]:
         """The range of the shared axis."""
         if self.names:
-            return -0.3, len(self.names) - 0.7
+            return (-0.5, len(self.names) - 0.5) if self.bars else (-0.3, len(self.names) - 0.7)
         return 0.0, max((at for panel in self.panels for line in panel.lines for at, _ in line.points), default=1.0)
+
+    @property
+    def height(self) -> int:
+        """The height of a panel, in pixels."""
+        return _FLAT if self.bars else _TALL
 
     @property
     def marks(self) -> list[tuple[float, str]]:
@@ -75,74 +86,57 @@ class Chart:
         return [*enumerate(self.names)] or [(mark, f"{mark:g}") for mark in ticks(*self.reach)]
 
 
-def drawn(chart: Chart) -> str:
-    """A chart as an SVG document."""
-    legend, top = _legend(chart.panels)
-    bottom = top + len(chart.panels) * (HEIGHT + GAP) - GAP
+def drawn(chart: Chart) -> Drawing:
+    """A chart, drawn: the title, the lines' names, the panels, and below them the axis that they share."""
+    named = dict.fromkeys((line.label, line.style) for panel in chart.panels for line in panel.lines)
+    names, height = legend(() if chart.bars else named, left=LEFT, top=TOP, right=WIDTH - 10)
+    top = TOP + height + 18
+    bottom = top + len(chart.panels) * (chart.height + GAP) - GAP
     x = Scale(*chart.reach, LEFT, WIDTH - RIGHT)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + BOTTOM}" width="{WIDTH}" '
-        f'height="{bottom + BOTTOM}" role="img" font-family="{FONT}" font-size="13" fill="{INK}">',
-        f"<title>{escape(chart.title)}</title>",
-        f'<text x="{LEFT}" y="24" font-size="16" font-weight="600">{escape(chart.title)}</text>',
-        *legend,
-    ]
+    shapes = [Text(LEFT, 24, chart.title, size=16, bold=True), *names]
     for number, panel in enumerate(chart.panels):
-        parts += _panel(panel, chart, x, top + number * (HEIGHT + GAP))
-    for at, text in chart.marks:
-        parts.append(f'<text x="{x(at):.1f}" y="{bottom + 20}" text-anchor="middle">{escape(text)}</text>')
-    parts.append(
-        f'<text x="{(x.start + x.end) / 2:.0f}" y="{bottom + 42}" text-anchor="middle">{escape(chart.axis)}</text>'
-    )
-    return "\n".join([*parts, "</svg>"]) + "\n"
+        shapes += _panel(panel, chart, x, top + number * (chart.height + GAP))
+    shapes += [Text(x(at), bottom + 20, text, "middle") for at, text in chart.marks]
+    shapes.append(Text((x.start + x.end) / 2, bottom + 42, chart.axis, "middle"))
+    return Drawing(chart.title, WIDTH, bottom + BOTTOM, tuple(shapes))
 
 
-def _legend(panels: Sequence[Panel]) -> tuple[list[str], int]:
-    """Every label once, in as many rows as they need; and where the first panel may begin."""
-    parts, x, y = [], LEFT, TOP
-    for label, style in dict.fromkeys((line.label, line.style) for panel in panels for line in panel.lines):
-        width = round(44 + 7.4 * len(label))
-        if x > LEFT and x + width > WIDTH:
-            x, y = LEFT, y + _LINE
-        parts.append(
-            f'<path d="M{x} {y - 2}h18" stroke="{style.colour}" stroke-width="3"{dash(style)}/>'
-            f'<text x="{x + 25}" y="{y + 2}">{escape(label)}</text>'
-        )
-        x += width
-    return parts, y + _LINE
-
-
-def _panel(panel: Panel, chart: Chart, x: Scale, top: float) -> Iterable[str]:
+def _panel(panel: Panel, chart: Chart, x: Scale, top: float) -> Iterator[Shape]:
     low, high = panel.range
+    bottom = top + chart.height
 
     def height(value: float) -> float:
         place = math.log(value / low) / math.log(high / low) if panel.log else (value - low) / (high - low)
-        return top + HEIGHT * (1 - place)
+        return bottom - chart.height * place
 
     for mark in panel.marks:
-        yield (
-            f'<path d="M{LEFT} {height(mark):.1f}H{x.end}" stroke="{INK}" stroke-opacity=".25"/>'
-            f'<text x="{LEFT - 8}" y="{height(mark) + 4.5:.1f}" text-anchor="end">{mark:g}</text>'
-        )
-    middle = top + HEIGHT / 2
-    yield f'<text transform="translate(16 {middle:.0f}) rotate(-90)" text-anchor="middle">{escape(panel.name)}</text>'
+        yield Rule((LEFT, height(mark)), (x.end, height(mark)), opacity=0.25)
+        yield Text(LEFT - 8, height(mark) + 4.5, f"{mark:g}", "end")
+    yield Text(16, (top + bottom) / 2, panel.name, "middle", upward=True)
     said = dict(chart.marks) if chart.names else {}
     for line in panel.lines:
-        colour = line.style.colour
         for border in line.borders:
-            yield (
-                f'<path d="M{x(border):.1f} {top}V{top + HEIGHT}" stroke="{colour}" stroke-dasharray="1 4" '
-                'stroke-linecap="round" stroke-width="1.5"/>'
-            )
-        places = [f"{x(at):.1f} {height(value):.1f}" for at, value in line.points]
-        if places:
-            yield (
-                f'<path d="M{"L".join(places)}" fill="none" stroke="{colour}" stroke-width="2" '
-                f'stroke-linejoin="round"{dash(line.style)}/>'
-            )
-        for at, value in line.points:
-            told = f"{line.label}, {said.get(at, f'{chart.axis} {at:g}')}: {value:.4g}"
-            yield (
-                f'<circle cx="{x(at):.1f}" cy="{height(value):.1f}" r="3" fill="{colour}">'
-                f"<title>{escape(told)}</title></circle>"
-            )
+            yield Rule((x(border), top), (x(border), bottom), line.style.colour, width=1.5, dash=DOTTED)
+        if chart.bars:
+            yield Text(LEFT, top - 8, line.label, bold=True)
+            yield from _bars(line, chart, x, height)
+        elif line.points:
+            yield Curve(tuple((x(at), height(value)) for at, value in line.points), line.style, width=2)
+            for at, value in line.points:
+                title = f"{line.label}, {said.get(at, f'{chart.axis} {at:g}')}: {value:.4g}"
+                yield Dot(x(at), height(value), 3, line.style.colour, title=title)
+
+
+def _bars(line: Line, chart: Chart, x: Scale, height: Callable[[float], float]) -> Iterator[Shape]:
+    """A bar with its value above for each point; a dash where there is none."""
+    values, half = dict(line.points), _BAR * (x(1) - x(0)) / 2
+    for at, name in enumerate(chart.names):
+        value = values.get(at)
+        if value is None:
+            yield Text(x(at), height(0) - 5, MISSING, "middle")
+            continue
+        colour = COLOURS[1] if at == len(chart.names) - 1 else COLOURS[0]
+        tall = height(0) - height(value)
+        title = f"{line.label}, {name}: {value:.4g}"
+        yield Bar(x(at) - half, height(value), 2 * half, tall, colour, title)
+        yield Text(x(at), height(value) - 4, f"{value:.3g}", "middle", size=_SMALL)

@@ -1,4 +1,4 @@
-"""The same figures through matplotlib, for PDF and PNG; matplotlib is the extra `plots`."""
+"""Drawings as PDF and PNG files, written by matplotlib, which is the extra `plots`: the same shapes as in SVG."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import io
 from typing import Any
 
 from progfed.errors import UsageError
-from progfed.report.curves import Axis, Series, Study
-from progfed.report.numbers import amount
-from progfed.report.panels import Chart
-from progfed.report.svg import Style, styles
+from progfed.report.svg import DASHED, Band, Bar, Curve, Dot, Drawing, Rule, Shape, Text
 
 FORMATS = ("svg", "pdf", "png")
+_DPI = 100  # a pixel of the drawing is a hundredth of an inch
+_POINTS = 72 / _DPI  # a pixel, in the points that matplotlib measures lines and text by
+_FINE = 2  # pixels of a PNG for each of the drawing
 
 
 def check_format(name: str) -> None:
@@ -19,101 +19,77 @@ def check_format(name: str) -> None:
     if name not in FORMATS:
         raise UsageError(f"figures can be {', '.join(FORMATS)}, not {name!r}")
     if name != "svg":
-        _matplotlib()
+        _figure_class()
 
 
-def plot(study: Study, axis: Axis, kind: str) -> bytes:
-    """The metric of every run of an experiment against a cost, as the bytes of a PDF or PNG file."""
-    figure_class, formatter = _matplotlib()
-    figure = figure_class(figsize=(7.6, 4.4), layout="constrained")
-    axes = figure.subplots()
-    for series, style in zip(study.series, styles(study), strict=True):
-        if series.points:
-            _draw(axes, series, style, axis)
-    axes.set_xlabel(axis.title)
-    axes.set_ylabel(f"{study.metric} (%)", parse_math=False)
-    if axis.name in ("bytes", "flops"):
-        axes.xaxis.set_major_formatter(formatter(lambda value, _: amount(value, axis.unit)))
-    axes.set_xlim(left=0)
-    _dressed(figure, axes, f"{study.title}: {study.metric} against {axis.title}")
-    return _saved(figure, kind)
-
-
-def plot_panels(chart: Chart, kind: str) -> bytes:
-    """Lines in panels as the bytes of a PDF or PNG file."""
-    figure_class, _ = _matplotlib()
-    figure = figure_class(figsize=(7.6, 0.8 + 2.2 * len(chart.panels)), layout="constrained")
-    for axes, panel in zip(
-        figure.subplots(len(chart.panels), sharex=True, squeeze=False)[:, 0], chart.panels, strict=True
-    ):
-        for line in panel.lines:
-            at, values = zip(*line.points, strict=True) if line.points else ((), ())
-            style = "--" if line.style.dashed else "-"
-            axes.plot(at, values, style, marker=".", color=line.style.colour, label=_shown(line.label))
-            for border in line.borders:
-                axes.axvline(border, color=line.style.colour, linestyle=":", linewidth=1)
-        if panel.log:
-            axes.set_yscale("log")
-        axes.set_ylim(*panel.range)
-        axes.set_yticks(panel.marks, [f"{mark:g}" for mark in panel.marks])
-        axes.set_yticks([], minor=True)
-        axes.set_ylabel(panel.name, parse_math=False)
-    _dressed(figure, figure.axes[0], chart.title)
-    figure.axes[-1].set_xlabel(chart.axis)
-    figure.axes[-1].set_xticks([at for at, _ in chart.marks], [text for _, text in chart.marks])
-    figure.axes[-1].set_xlim(*chart.reach)
-    return _saved(figure, kind)
-
-
-def _dressed(figure: Any, first: Any, title: str) -> None:
-    """Title and legend at the first axes, and the same quiet frame around all."""
-    first.set_title(title, loc="left", parse_math=False)
-    for axes in figure.axes:
-        axes.grid(axis="y", alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    if first.lines:
-        for text in first.legend(frameon=False, fontsize="small").get_texts():
-            text.set_parse_math(False)  # names come from files: a dollar sign is no formula
-
-
-def _saved(figure: Any, kind: str) -> bytes:
+def written(drawing: Drawing, kind: str) -> bytes:
+    """A drawing as the bytes of a file: svg, pdf or png. The same drawing gives the same bytes."""
+    if kind == "svg":
+        return drawing.svg().encode()
+    figure = _figure_class()(figsize=(drawing.width / _DPI, drawing.height / _DPI), dpi=_DPI)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set_xlim(0, drawing.width)
+    axes.set_ylim(drawing.height, 0)  # a drawing counts downwards
+    for order, shape in enumerate(drawing.shapes):
+        _draw(axes, shape, order)
     file = io.BytesIO()
     # without a date the same records give the same file
-    figure.savefig(file, format=kind, dpi=160, metadata={"CreationDate": None} if kind == "pdf" else None)
+    figure.savefig(file, format=kind, dpi=_FINE * _DPI, metadata={"CreationDate": None} if kind == "pdf" else None)
     return file.getvalue()
 
 
-def _draw(axes: Any, series: Series, style: Style, axis: Axis) -> None:
-    at = [point.at[axis.name] for point in series.points]
-    mean = [point.metric.mean for point in series.points]
-    axes.plot(at, mean, color=style.colour, linestyle="--" if style.dashed else "-", label=_shown(series.label))
-    if len(series.counted) > 1:
-        low = [point.metric.mean - (point.metric.std or 0) for point in series.points]
-        high = [point.metric.mean + (point.metric.std or 0) for point in series.points]
-        axes.fill_between(at, low, high, color=style.colour, alpha=0.16, linewidth=0)
-    for border in series.borders:
-        axes.axvline(border.at[axis.name], color=style.colour, linestyle=":", linewidth=1)
-    warm = [point for point in series.points if point.warmup]
-    axes.plot(
-        [point.at[axis.name] for point in warm],
-        [point.metric.mean for point in warm],
-        linestyle="none",
-        marker="o",
-        markerfacecolor="none",
-        color=style.colour,
+def _draw(axes: Any, shape: Shape, order: int) -> None:
+    if isinstance(shape, Text):
+        _text(axes, shape, order)
+    elif isinstance(shape, Rule):
+        x, y = zip(shape.start, shape.end, strict=True)
+        _line(axes, x, y, shape.colour, shape.width, shape.dash, alpha=shape.opacity, zorder=order)
+    elif isinstance(shape, Curve):
+        x, y = zip(*shape.places, strict=True)
+        _line(axes, x, y, shape.style.colour, shape.width, DASHED if shape.style.dashed else (), zorder=order)
+    elif isinstance(shape, Band):
+        axes.fill(*zip(*shape.places, strict=True), color=shape.colour, alpha=0.16, linewidth=0, zorder=order)
+    elif isinstance(shape, Bar):
+        box = {"width": shape.width, "color": shape.colour, "align": "edge", "zorder": order}
+        axes.bar(shape.x, shape.height, bottom=shape.y, **box)
+    else:
+        _dot(axes, shape, order)
+
+
+def _line(axes: Any, x: Any, y: Any, colour: str, width: float, dash: tuple[float, ...], **more: Any) -> None:
+    # matplotlib counts dashes in widths of the line
+    style = (0, tuple(length / width for length in dash)) if dash else "-"
+    axes.plot(x, y, color=colour, linewidth=width * _POINTS, linestyle=style, dash_capstyle="round", **more)
+
+
+def _dot(axes: Any, shape: Dot, order: int) -> None:
+    size = {"markersize": 2 * shape.radius * _POINTS, "markeredgewidth": 0 if shape.filled else 1.5 * _POINTS}
+    inside = shape.colour if shape.filled else "none"
+    axes.plot(shape.x, shape.y, "o", color=shape.colour, markerfacecolor=inside, zorder=order, **size)
+
+
+def _text(axes: Any, shape: Text, order: int) -> None:
+    axes.text(
+        shape.x,
+        shape.y,
+        shape.text,
+        ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
+        va="baseline",
+        rotation=90 if shape.upward else 0,
+        rotation_mode="anchor",
+        fontsize=shape.size * _POINTS,
+        fontweight="bold" if shape.bold else "normal",
+        color=shape.colour,
+        parse_math=False,  # names come from files: a dollar sign is no formula
+        zorder=order,
     )
 
 
-def _shown(label: str) -> str:
-    """matplotlib leaves labels that begin with an underscore out of the legend."""
-    return f" {label}" if label.startswith("_") else label
-
-
-def _matplotlib() -> tuple[Any, Any]:
-    """What is needed of matplotlib, without its global state."""
+def _figure_class() -> Any:
+    """matplotlib's figure, without its global state."""
     try:
         from matplotlib.figure import Figure
-        from matplotlib.ticker import FuncFormatter
     except ImportError as error:
         raise UsageError("PDF and PNG figures need matplotlib: pip install 'progfed[plots]'") from error
-    return Figure, FuncFormatter
+    return Figure

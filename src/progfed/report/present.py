@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from progfed.report import paper
+from progfed.experiments.printed import Printed
 from progfed.report.curves import Mean, Study
+from progfed.report.metric_figure import styles
 from progfed.report.numbers import MISSING, amount, duration, percent, spread
 from progfed.report.panels import Chart, Line, Panel
 from progfed.report.per_stage import StageCost
-from progfed.report.svg import styles
-from progfed.report.tables import SHARES, Reach, Relative, Row
+from progfed.report.tables import SHARES, Area, Reach, Relative, Row
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,10 @@ def result_table(study: Study, found: tuple[Row, ...]) -> Table:
         ("seeds", [str(len(row.seeds)) for row in found]),
         (f"{metric} %", [_mean(row.metric) for row in found]),
         ("best %", [_mean(row.best) for row in found]),
-        (f"paper {metric} %", [spread(row.paper.metric, row.paper.std) if row.paper else MISSING for row in found]),
+        (
+            f"paper {metric} %",
+            [spread(row.printed.metric, row.printed.std) if row.printed else MISSING for row in found],
+        ),
         ("bytes down", [amount(row.down_bytes, "B") for row in found]),
         ("bytes up", [amount(row.up_bytes, "B") for row in found]),
         *_cost_columns(study, found),
@@ -54,17 +57,35 @@ def _cost_columns(study: Study, found: tuple[Row, ...]) -> list[tuple[str, list[
         ("bytes vs baseline", [_share(row.relative, "bytes") for row in found]),
         ("paper accounting vs baseline", [_share(row.relative, "paper_bytes") for row in found]),
     ]
-    if name := paper.REFERENCE.get(study.experiment):
+    if name := study.paper.reference:
         columns += [
             (f"bytes vs {name}", [_share(row.reference, "bytes") for row in found]),
             (f"paper accounting vs {name}", [_share(row.reference, "paper_bytes") for row in found]),
         ]
     columns += [
-        ("paper: bytes", [_share(row.paper, "bytes") for row in found]),
+        ("paper: bytes", [_share(row.printed, "bytes") for row in found]),
         ("FLOPs vs baseline", [_share(row.relative, "flops") for row in found]),
-        ("paper: FLOPs", [_share(row.paper, "flops") for row in found]),
+        ("paper: FLOPs", [_share(row.printed, "flops") for row in found]),
     ]
+    if any(row.printed and row.printed.seconds for row in found):
+        columns += [
+            ("time vs baseline", [_share(row.relative, "seconds") for row in found]),
+            ("paper: time", [_share(row.printed, "seconds") for row in found]),
+        ]
     return columns
+
+
+def area_table(study: Study, found: tuple[Row, ...]) -> Table | None:
+    """The areas under the curves as mean metrics, of each run and of its baseline over the same costs, as text."""
+    names = ("bytes", "baseline_bytes", "flops", "baseline_flops")
+    cells = [
+        (row.run, *(_or_missing(getattr(row.area, name), "{:.2f}") for name in names)) for row in found if row.area
+    ]
+    if not cells:
+        return None
+    headings = ("run", "over bytes", "baseline, over these bytes", "over FLOPs", "baseline, over these FLOPs")
+    title = f"{study.experiment}: area under the curve, as the mean {study.metric} % over a cost"
+    return Table(title, headings, tuple(cells))
 
 
 def reach_table(study: Study, found: tuple[Reach, ...]) -> Table | None:
@@ -90,24 +111,35 @@ def reach_chart(study: Study, found: tuple[Reach, ...]) -> Chart | None:
     """
     if not found:
         return None
-    style = dict(zip((series.label for series in study.series), styles(study), strict=True))
-
-    def line(run: str, cost: str) -> Line:
-        own = {reach.share: getattr(reach, f"{cost}_relative") for reach in found if reach.run == run}
-        points = [(place, 1 / own[share]) for place, share in enumerate(SHARES) if own[share]]
-        return Line(run, style[run], tuple(points))
-
     panels = tuple(
-        Panel(
-            f"times fewer {title}",
-            tuple(line(run, cost) for run in dict.fromkeys(r.run for r in found)),
-            (1, 1.25),
-            True,
-        )
+        Panel(f"times fewer {title}", _reductions(study, found, cost), (1, 1.25), log=True)
         for cost, title in (("bytes", "bytes"), ("flops", "FLOPs"))
     )
     title = f"{study.title}: cost to reach a share of the baseline's best {study.metric}"
     return Chart(title, f"share of the baseline's best {study.metric}", panels, tuple(map(share_name, SHARES)))
+
+
+def bar_chart(study: Study, found: tuple[Reach, ...]) -> Chart | None:
+    """The same for one cost as bars, a panel for each run: where the paper has it (Figs. 11 and 15)."""
+    cost = study.paper.bars
+    if not found or not cost:
+        return None
+    name = {"bytes": "bytes", "flops": "FLOPs"}[cost]
+    panels = tuple(Panel("times fewer", (line,), (0, 1)) for line in _reductions(study, found, cost) if line.points)
+    title = f"{study.title}: how many times fewer {name} than the baseline"
+    axis = f"share of the baseline's best {study.metric}"
+    return Chart(title, axis, panels, tuple(map(share_name, SHARES)), bars=True) if panels else None
+
+
+def _reductions(study: Study, found: tuple[Reach, ...], cost: str) -> tuple[Line, ...]:
+    """How many times less of a cost than its baseline each run needs, at the shares that it reaches."""
+    style = dict(zip((series.label for series in study.series), styles(study), strict=True))
+    lines = []
+    for run in dict.fromkeys(reach.run for reach in found):
+        own = {reach.share: getattr(reach, f"{cost}_relative") for reach in found if reach.run == run}
+        points = [(place, 1 / own[share]) for place, share in enumerate(SHARES) if own[share]]
+        lines.append(Line(run, style[run], tuple(points)))
+    return tuple(lines)
 
 
 def stage_table(study: Study, found: tuple[StageCost, ...]) -> Table | None:
@@ -131,6 +163,23 @@ def stage_table(study: Study, found: tuple[StageCost, ...]) -> Table | None:
     return Table(f"{study.experiment}: what each stage costs", headings, tuple(cells))
 
 
+def setting_tables(study: Study) -> tuple[Table, ...]:
+    """What the runs were asked to do: first the settings in which they differ, then those that all share."""
+    runs = {series.label: dict(series.first.readable) for series in study.series}
+    names = list(dict.fromkeys(name for own in runs.values() for name in own))
+    shared = [name for name in names if len({own.get(name) for own in runs.values()}) == 1]
+    differing = [name for name in names if name not in shared]
+    made = []
+    if differing:
+        cells = [(label, *(own.get(name, MISSING) for name in differing)) for label, own in runs.items()]
+        made.append(Table("Settings in which runs differ", ("run", *differing), tuple(cells)))
+    if shared:
+        own = next(iter(runs.values()))
+        title = "Settings of every run" if len(runs) > 1 else "Settings"
+        made.append(Table(title, ("setting", "value"), tuple((name, own[name]) for name in shared)))
+    return tuple(made)
+
+
 def share_name(share: float) -> str:
     """`0.995` -> `99.5 %`; the whole is the best of the baseline."""
     return "best" if share == 1 else f"{100 * share:.4g} %"
@@ -141,7 +190,8 @@ _PARTS: dict[str, type] = {
     "best": Mean,
     "relative": Relative,
     "reference": Relative,
-    "paper": paper.Figure,
+    "area": Area,
+    "printed": Printed,
 }
 
 
@@ -152,9 +202,11 @@ def flat(value: Row | Reach | StageCost) -> dict[str, Any]:
         item = getattr(value, field.name)
         if field.name in _PARTS:
             names = [part.name for part in fields(_PARTS[field.name])]
-            found |= {f"{field.name}_{name}": getattr(item, name) if item else None for name in names}
+            own = {f"{field.name}_{name}": getattr(item, name) if item else None for name in names}
         else:
-            found[field.name] = list(item) if isinstance(item, tuple) else item
+            own = {field.name: list(item) if isinstance(item, tuple) else item}
+        assert not found.keys() & own.keys(), "two fields of a row would share a column"
+        found |= own
     return found
 
 

@@ -1,20 +1,122 @@
-"""A figure as SVG, written by hand: it needs no library, and reads on white and on dark paper alike."""
+"""A drawing as a list of shapes, and as SVG: it needs no library, and reads on white and on dark paper alike.
+
+Every still figure is drawn once, as such a list; `plots` writes the same list as PDF and PNG.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
-
-from progfed.report.curves import Axis, CurvePoint, Series, Study
-from progfed.report.numbers import amount, ticks
 
 # every colour stands out at least 3:1 from white and from the near-black of a dark page
 COLOURS = ("#2f81f7", "#e5690a", "#1a9f5a", "#a66df0", "#b08308", "#df4b94", "#128fa8", "#7d8590")
 INK = "#76808b"
-WIDTH, HEIGHT = 760, 430
-LEFT, RIGHT, TOP, BOTTOM = 62, 92, 66, 52
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
+SIZE = 13  # of text, in pixels
+
+Places = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a curve is drawn: its colour, and whether it is dashed."""
+
+    colour: str
+    dashed: bool
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of text; `anchor` is the end of it that stands at x: start, middle or end. `upward`: it reads upwards."""
+
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+    size: float = SIZE
+    bold: bool = False
+    colour: str = INK
+    upward: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A straight line, such as a line of the grid; `dash` are the lengths of dashes and gaps in pixels."""
+
+    start: tuple[float, float]
+    end: tuple[float, float]
+    colour: str = INK
+    width: float = 1
+    opacity: float = 1
+    dash: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line through points."""
+
+    places: Places
+    style: Style
+    width: float = 2.25
+
+
+@dataclass(frozen=True)
+class Band:
+    """A pale area with this outline."""
+
+    places: Places
+    colour: str
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point, filled or open; `title` is shown when a pointer rests on it."""
+
+    x: float
+    y: float
+    radius: float
+    colour: str
+    filled: bool = True
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A filled rectangle, from its upper left corner; `title` is shown when a pointer rests on it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: str
+    title: str = ""
+
+
+Shape = Text | Rule | Curve | Band | Dot | Bar
+DASHED = (7.0, 5.0)
+DOTTED = (1.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Shapes in pixels from the upper left corner, the first at the back."""
+
+    title: str
+    width: int
+    height: int
+    shapes: tuple[Shape, ...]
+
+    def svg(self) -> str:
+        """The drawing as an SVG document."""
+        lines = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
+            f'height="{self.height}" role="img" font-family="{FONT}" font-size="{SIZE}" fill="{INK}">',
+            f"<title>{escape(self.title)}</title>",
+            *map(_written, self.shapes),
+            "</svg>",
+        ]
+        return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)
@@ -30,188 +132,56 @@ class Scale:
         return self.start + (value - self.low) / ((self.high - self.low) or 1) * (self.end - self.start)
 
 
-@dataclass(frozen=True)
-class Style:
-    """How a curve is drawn: its colour, and whether it is dashed."""
-
-    colour: str
-    dashed: bool
-
-
-def styles(study: Study) -> tuple[Style, ...]:
-    """A colour per run. Where the colours would not suffice a run shares its baseline's, which is dashed; where that
-    would not tell runs apart, because many have the same baseline, the colours come round again, dashed.
-    """
-    shown = study.series
-    if len(shown) <= len(COLOURS):
-        return tuple(Style(COLOURS[index], False) for index in range(len(shown)))
-    baselines = {series.first.baseline for series in shown}
-    families = list(dict.fromkeys(series.first.baseline or series.first.name for series in shown))
-    paired = tuple(
-        Style(
-            COLOURS[families.index(series.first.baseline or series.first.name) % len(COLOURS)],
-            series.first.name in baselines,
-        )
-        for series in shown
-    )
-    if len(set(paired)) == len(shown):
-        return paired
-    return tuple(Style(COLOURS[index % len(COLOURS)], index >= len(COLOURS)) for index in range(len(shown)))
-
-
-def figure(study: Study, axis: Axis) -> str:
-    """The metric of every run of an experiment against a cost, as an SVG document."""
-    drawn = [(series, style) for series, style in zip(study.series, styles(study), strict=True) if series.points]
-    legend, height = _legend(drawn)
-    x, y = _scales([series for series, _ in drawn], axis, TOP + height)
-    title = f"{study.title}: {study.metric} against {axis.title}"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + height}" width="{WIDTH}" '
-        f'height="{HEIGHT + height}" role="img" font-family="{FONT}" font-size="13" fill="{INK}">',
-        f"<title>{escape(title)}</title>",
-        f'<text x="{LEFT}" y="24" font-size="16" font-weight="600">{escape(title)}</text>',
-        *legend,
-        *_axes(x, y, axis, study.metric),
-        *_stages(drawn, x, y, axis),
-    ]
-    for series, style in drawn:
-        parts += _curve(series, style, x, y, axis)
-    if len(drawn) <= 6:
-        parts += _ends(drawn, x, y, axis)
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _scales(shown: Sequence[Series], axis: Axis, top: float) -> tuple[Scale, Scale]:
-    points = [point for series in shown for point in series.points]
-    lows = [point.metric.mean - (point.metric.std or 0) for point in points]
-    highs = [point.metric.mean + (point.metric.std or 0) for point in points]
-    low, high = padded(min(lows, default=0), max(highs, default=100))
-    right = max((point.at[axis.name] for point in points), default=1)
-    return Scale(0, right, LEFT, WIDTH - RIGHT), Scale(low, high, top + HEIGHT - TOP - BOTTOM, top)
-
-
-def padded(low: float, high: float) -> tuple[float, float]:
-    """A range of percentages with some air around it, inside 0 to 100 where the values are."""
-    air = max(0.04 * (high - low), 0.5)
-    return (max(0.0, low - air) if low >= 0 else low - air), (min(100.0, high + air) if high <= 100 else high + air)
-
-
-def _legend(drawn: Sequence[tuple[Series, Style]]) -> tuple[list[str], int]:
+def legend(names: Iterable[tuple[str, Style]], *, left: int, top: int, right: int) -> tuple[list[Shape], int]:
     """Names in their colours, in as many lines as they need; and the height of the lines after the first."""
-    parts, x, y = [], LEFT, 48
-    for series, style in drawn:
-        width = 34 + 7.4 * len(series.label)
-        if x > LEFT and x + width > WIDTH - 10:
-            x, y = LEFT, y + 20
-        parts.append(
-            f'<path d="M{x} {y - 4}h18" stroke="{style.colour}" stroke-width="3" stroke-linecap="round"{dash(style)}/>'
-            f'<text x="{x + 25}" y="{y}">{escape(series.label)}</text>'
-        )
+    shapes: list[Shape] = []
+    x, y = left, top
+    for name, style in names:
+        width = 34 + 7.4 * len(name)
+        if x > left and x + width > right:
+            x, y = left, y + 20
+        shapes.append(Rule((x, y - 4), (x + 18, y - 4), style.colour, width=3, dash=DASHED if style.dashed else ()))
+        shapes.append(Text(x + 25, y, name))
         x += round(width + 10)
-    return parts, y - 48
+    return shapes, y - top
 
 
-def _axes(x: Scale, y: Scale, axis: Axis, metric: str) -> list[str]:
-    parts = []
-    for value in ticks(y.low, y.high):
-        parts.append(
-            f'<path d="M{LEFT} {y(value):.1f}H{x.end}" stroke="{INK}" stroke-opacity=".25"/>'
-            f'<text x="{LEFT - 8}" y="{y(value) + 4.5:.1f}" text-anchor="end">{value:g}</text>'
-        )
-    for value in ticks(x.low, x.high):
-        shown = _cost(value, axis)
-        parts.append(f'<text x="{x(value):.1f}" y="{y.start + 20:.1f}" text-anchor="middle">{shown}</text>')
-    middle = (y.start + y.end) / 2
-    parts.append(f'<path d="M{LEFT} {y.start:.1f}H{x.end}" stroke="{INK}" stroke-opacity=".7"/>')
-    parts.append(
-        f'<text x="{(x.start + x.end) / 2:.0f}" y="{y.start + 42:.0f}" text-anchor="middle">{axis.title}</text>'
-    )
-    parts.append(
-        f'<text transform="translate(16 {middle:.0f}) rotate(-90)" text-anchor="middle">{escape(metric)} (%)</text>'
-    )
-    return parts
+def _written(shape: Shape) -> str:
+    if isinstance(shape, Text):
+        return _text(shape)
+    if isinstance(shape, Rule):
+        opacity = f' stroke-opacity="{shape.opacity:g}"' if shape.opacity < 1 else ""
+        return f'<path d="{_path((shape.start, shape.end))}"{_stroke(shape.colour, shape.width, shape.dash)}{opacity}/>'
+    if isinstance(shape, Curve):
+        stroke = _stroke(shape.style.colour, shape.width, DASHED if shape.style.dashed else ())
+        return f'<path d="{_path(shape.places)}" fill="none"{stroke} stroke-linejoin="round"/>'
+    if isinstance(shape, Band):
+        return f'<path d="{_path(shape.places)}Z" fill="{shape.colour}" fill-opacity=".16"/>'
+    title = f"<title>{escape(shape.title)}</title>" if shape.title else ""
+    if isinstance(shape, Bar):
+        place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" width="{shape.width:.1f}" height="{shape.height:.1f}"'
+        return f'<rect {place} fill="{shape.colour}">{title}</rect>'
+    look = f'fill="{shape.colour}"' if shape.filled else f'fill="none" stroke="{shape.colour}" stroke-width="1.5"'
+    return f'<circle cx="{shape.x:.1f}" cy="{shape.y:.1f}" r="{shape.radius:g}" {look}>{title}</circle>'
 
 
-def _stages(drawn: Sequence[tuple[Series, Style]], x: Scale, y: Scale, axis: Axis) -> list[str]:
-    """Dotted lines where a model grew; names that would overlap share one place."""
-    parts: list[str] = []
-    places: list[tuple[float, list[int]]] = []
-    for series, style in drawn:
-        for border in series.borders:
-            at = x(border.at[axis.name])
-            parts.append(
-                f'<path d="M{at:.1f} {y.end:.1f}V{y.start:.1f}" stroke="{style.colour}" stroke-dasharray="1 4" '
-                'stroke-linecap="round" stroke-width="1.5"/>'
-            )
-            places.append((at, [border.stage]))
-    merged: list[tuple[float, list[int]]] = []
-    for at, numbers in sorted(places):
-        if merged and at - merged[-1][0] < 46 + 12 * len(merged[-1][1]):  # the width of the name there
-            merged[-1] = (at, sorted({*merged[-1][1], *numbers}))
-        else:
-            merged.append((at, numbers))
-    for at, numbers in merged:
-        text = ", ".join(str(number) for number in numbers)
-        parts.append(f'<text x="{at + 4:.1f}" y="{y.start - 7:.1f}" font-size="11.5">stage {text}</text>')
-    return parts
+def _text(shape: Text) -> str:
+    x, y = f"{shape.x:.1f}", f"{shape.y:.1f}"
+    looks = {
+        "text-anchor": "" if shape.anchor == "start" else shape.anchor,
+        "font-size": "" if shape.size == SIZE else f"{shape.size:g}",
+        "font-weight": "600" if shape.bold else "",
+        "fill": "" if shape.colour == INK else shape.colour,
+    }
+    place = f'transform="translate({x} {y}) rotate(-90)"' if shape.upward else f'x="{x}" y="{y}"'
+    more = "".join(f' {name}="{value}"' for name, value in looks.items() if value)
+    return f"<text {place}{more}>{escape(shape.text)}</text>"
 
 
-def _curve(series: Series, style: Style, x: Scale, y: Scale, axis: Axis) -> list[str]:
-    """The band of one standard deviation, the line of means, and warm-up rounds as open dots."""
-
-    def place(point: CurvePoint, shift: float = 0) -> str:
-        return f"{x(point.at[axis.name]):.1f} {y(point.metric.mean + shift * (point.metric.std or 0)):.1f}"
-
-    parts = []
-    if len(series.counted) > 1:
-        upper = [place(point, 1) for point in series.points]
-        lower = [place(point, -1) for point in reversed(series.points)]
-        parts.append(f'<path d="M{"L".join(upper + lower)}Z" fill="{style.colour}" fill-opacity=".16"/>')
-    parts.append(
-        f'<path d="M{"L".join(place(point) for point in series.points)}" fill="none" stroke="{style.colour}" '
-        f'stroke-width="2.25" stroke-linejoin="round" stroke-linecap="round"{dash(style)}/>'
-    )
-    for point in series.points:
-        if point.warmup:
-            left, top = place(point).split()
-            parts.append(
-                f'<circle cx="{left}" cy="{top}" r="4" fill="none" stroke="{style.colour}" stroke-width="1.5">'
-                "<title>warm-up</title></circle>"
-            )
-    return parts
+def _path(places: Places) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
 
 
-def _ends(drawn: Sequence[tuple[Series, Style]], x: Scale, y: Scale, axis: Axis) -> list[str]:
-    """A dot, the metric and the cost where each curve ends.
-
-    A curve that ends early has its label below, where the others seldom are; labels that would overlap move down.
-    """
-    parts: list[str] = []
-    taken: list[tuple[float, float]] = []
-    last = [(series.points[-1], style) for series, style in drawn]
-    for point, style in sorted(last, key=lambda one: -one[0].metric.mean):
-        left, top = x(point.at[axis.name]), y(point.metric.mean)
-        edge = left > x.end - 30
-        label = top + 4.5 if edge else top + 26
-        while any(abs(label - other) < 34 and abs(left - beside) < 76 for beside, other in taken):
-            label += 2
-        taken.append((left, label))
-        at, anchor = (left + 10, "start") if edge else (left, "middle")
-        parts.append(
-            f'<circle cx="{left:.1f}" cy="{top:.1f}" r="4.5" fill="{style.colour}"/>'
-            f'<text x="{at:.1f}" y="{label:.1f}" text-anchor="{anchor}" font-weight="600" fill="{style.colour}">'
-            f"{point.metric.mean:.1f} %</text>"
-            f'<text x="{at:.1f}" y="{label + 15:.1f}" text-anchor="{anchor}" font-size="11.5">'
-            f"{_cost(point.at[axis.name], axis)}{' rounds' if axis.name == 'round' else ''}</text>"
-        )
-    return parts
-
-
-def _cost(value: float, axis: Axis) -> str:
-    """A cost as an axis shows it."""
-    return amount(value, axis.unit) if axis.name in ("bytes", "flops") else f"{value:g} {axis.unit}".strip()
-
-
-def dash(style: Style) -> str:
-    """The attribute that dashes a line, where its style is dashed."""
-    return ' stroke-dasharray="7 5"' if style.dashed else ""
+def _stroke(colour: str, width: float, dash: tuple[float, ...]) -> str:
+    dashed = f' stroke-dasharray="{" ".join(f"{length:g}" for length in dash)}"' if dash else ""
+    return f' stroke="{colour}" stroke-width="{width:g}" stroke-linecap="round"{dashed}'

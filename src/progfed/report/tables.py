@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from progfed.report import paper
+from progfed.experiments.printed import Printed
 from progfed.report.curves import Mean, Series, Study, mean_of
 
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.98, 0.99, 0.995, 0.9995, 1.0)
@@ -22,8 +24,24 @@ class Relative:
 
 
 @dataclass(frozen=True)
+class Area:
+    """The areas under the curves of a run and of its baseline, divided by the width: mean metrics over equal costs.
+
+    These costs are what both curves cover: from where both were evaluated to the end of the one that ends first.
+    """
+
+    bytes: float | None
+    baseline_bytes: float | None
+    flops: float | None
+    baseline_flops: float | None
+
+
+@dataclass(frozen=True)
 class Row:
-    """What a run gave and what it cost; `relative` only where it and its baseline are finished."""
+    """What a run gave and what it cost; `relative` only where it and its baseline are finished.
+
+    `paper_bytes` are this run's, counted as the paper does; `printed` is what the paper prints for the run.
+    """
 
     run: str
     baseline: str
@@ -42,7 +60,8 @@ class Row:
     relative: Relative | None
     reference: Relative | None
     baseline_at_same_bytes: float | None
-    paper: paper.Figure | None
+    area: Area | None
+    printed: Printed | None
 
 
 @dataclass(frozen=True)
@@ -66,8 +85,9 @@ def rows(study: Study) -> tuple[Row, ...]:
 
 def _row(study: Study, series: Series) -> Row:
     baseline = study.baseline(series)
-    reference = study.named(paper.REFERENCE.get(study.experiment, ""))
+    reference = study.named(study.paper.reference)
     counted = series.counted
+    best = [run.best for run in counted if run.best is not None]
     costs = ("down_bytes", "up_bytes", "paper_bytes", "flops", "seconds")
     total = {name: series.total(name) if counted else 0.0 for name in costs}
     return Row(
@@ -78,13 +98,14 @@ def _row(study: Study, series: Series) -> Row:
         rounds=max((len(run.points) for run in counted), default=0),
         planned=series.first.planned,
         metric=mean_of(run.evaluated[-1].metric or 0.0 for run in counted) if counted else None,
-        best=mean_of(max(point.metric or 0.0 for point in run.evaluated) for run in counted) if counted else None,
+        best=mean_of(best) if best else None,
         **total,
         memory_bytes=series.memory_bytes,
         relative=_relative(series, baseline),
         reference=_relative(series, reference),
         baseline_at_same_bytes=_at_bytes(series, baseline),
-        paper=paper.figure(study.experiment, series.first.name),
+        area=_area(series, baseline),
+        printed=study.paper.rows.get(series.first.name),
     )
 
 
@@ -108,18 +129,47 @@ def _at_bytes(series: Series, baseline: Series | None) -> float | None:
     return reached[-1] if reached else None
 
 
+def _area(series: Series, baseline: Series | None) -> Area | None:
+    if baseline is None or not (series.complete and baseline.complete):
+        return None
+    return Area(*(area for cost in ("bytes", "flops") for area in _areas(series, baseline, cost)))
+
+
+def _areas(series: Series, baseline: Series, cost: str) -> tuple[float | None, float | None]:
+    """Mean heights of both curves, straight lines between the points, over the costs that both cover."""
+    curves = [[(point.at[cost], point.metric.mean) for point in one.points] for one in (series, baseline)]
+    start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+    if end <= start:
+        return None, None
+    ours, theirs = (_mean_height(curve, start, end) for curve in curves)
+    return ours, theirs
+
+
+def _mean_height(curve: Sequence[tuple[float, float]], start: float, end: float) -> float:
+    area = 0.0
+    for (left, low), (right, high) in pairwise(curve):
+        begin, stop = max(left, start), min(right, end)
+        if stop > begin:
+            middle = low + (high - low) * ((begin + stop) / 2 - left) / (right - left)
+            area += middle * (stop - begin)
+    return area / (end - start)
+
+
 def reaches(study: Study) -> tuple[Reach, ...]:
     """The cost to reach each share of the baseline's best, on the curves of means; the baseline must be finished.
 
+    The paper takes shares "of the performance of the converged baseline", and its last one is the best. Here the best
+    is the highest point of the baseline's curve, which is the mean over its seeds; only its final model counts.
     Where the paper measures all runs by one (the compressed ones by the end-to-end run in floats), so does this.
     """
     found = []
-    common = study.named(paper.REFERENCE.get(study.experiment, ""))
+    common = study.named(study.paper.reference)
     for series in study.series:
         baseline = common or study.baseline(series)
         if baseline is None or baseline is series or not baseline.complete:
             continue
-        best = max(point.metric.mean for point in baseline.points)
+        final = baseline.first.final_stage
+        best = max(point.metric.mean for point in baseline.points if point.stage == final)
         found += [_reach(series, baseline, share, share * best) for share in SHARES]
     return tuple(found)
 

@@ -16,11 +16,11 @@ from progfed.report.collect import Found, collect
 from progfed.report.curves import AXES, Study, studies
 from progfed.report.extras import all_notes, extras
 from progfed.report.measured import measured
+from progfed.report.metric_figure import figure
 from progfed.report.page import Chapter, page
 from progfed.report.per_stage import stage_costs
-from progfed.report.plots import check_format, plot
-from progfed.report.present import Table, csv_bytes, flat, reach_table, result_table, stage_table
-from progfed.report.svg import figure
+from progfed.report.plots import check_format, written
+from progfed.report.present import Table, area_table, csv_bytes, flat, reach_table, result_table, stage_table
 from progfed.report.tables import reaches, rows
 
 DRAWN = ("bytes", "round", "flops")
@@ -38,6 +38,7 @@ class Report:
         """An experiment's tables as text."""
         more = (
             stage_table(study, stage_costs(study)),
+            area_table(study, rows(study)),
             reach_table(study, reaches(study)),
             *ablation_tables(study),
             alignment_table(study, measured(study).curves),
@@ -59,6 +60,8 @@ class Report:
                 {
                     "experiment": study.experiment,
                     "metric": study.metric,
+                    "paper": study.paper.shown,
+                    "settings": {series.label: dict(series.first.readable) for series in study.series},
                     "runs": [flat(row) for row in rows(study)],
                     "stages": [flat(cost) for cost in stage_costs(study)],
                     "reach": [flat(reach) for reach in reaches(study)],
@@ -118,10 +121,9 @@ def contents(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
     panels = [panel for study in report.studies for panel in study.panels]
     for panel, name in zip(panels, _slugs([panel.title for panel in panels]), strict=True):
         for axis in (axis for axis in AXES if axis.name in DRAWN):
-            files[f"{name}-{axis.name}.svg"] = figure(panel, axis).encode()
-            for kind in dict.fromkeys(formats):
-                if kind != "svg":
-                    files[f"{name}-{axis.name}.{kind}"] = plot(panel, axis, kind)
+            drawing = figure(panel, axis)
+            for kind in dict.fromkeys(("svg", *formats)):
+                files[f"{name}-{axis.name}.{kind}"] = written(drawing, kind)
     for name, found in zip(_slugs([study.experiment for study in report.studies]), more, strict=True):
         for extra in found:
             files |= {f"{name}-{file}": data for file, data in extra.files(formats).items()}

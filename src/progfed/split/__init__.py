@@ -13,8 +13,9 @@ from torch import nn
 
 from progfed.blocks import Make, Progressive, biased
 from progfed.errors import UsageError
+from progfed.heads import SHARE, known
 from progfed.split.assemble import Assembly, assemble
-from progfed.split.heads import Channels, Head, Task, infer, supplied, temporary
+from progfed.split.heads import Channels, Head, Kind, Task, infer, supplied, temporary
 from progfed.split.layout import Balance, Layout, arrange
 from progfed.split.parts import EarlyExit
 from progfed.split.trace import Trace, copied, few, trace
@@ -34,7 +35,7 @@ def split(
     cuts: Sequence[str] | Sequence[int] | None = None,
     head: str | Sequence[str] | int | None = None,
     task: Task | None = None,
-    heads: Sequence[Head] | None = None,
+    heads: Sequence[Head] | str = "grid",
     channels: Channels | None = None,
     bias: Sequence[float] = (),
     unet: UNet | None = None,
@@ -51,9 +52,11 @@ def split(
     the children that open blocks 2..S, and `head` the number of children in the head.
 
     Temporary heads are made for the `task`, which the output's shape tells where it is not given, or are yours
-    (`heads`: S-1 modules, or functions that make them). `channels` says which axis of the features they are, where the
-    layers do not tell; `bias` is what the biases of the temporary heads begin with, a number for each class (see
-    `biased`; the model's own head begins as it is). A U-Net is described by `unet`, which says where to cut.
+    (`heads`: S-1 modules, or functions that make them). Those of a classifier average the features over the cells of a
+    grid, the largest that costs little beside the model; `heads="pooled"` averages over all positions, as the paper
+    does. `channels` says which axis of the features they are, where the layers do not tell; `bias` is what the biases
+    of the temporary heads begin with, a number for each class (see `biased`; the model's own head begins as it is). A
+    U-Net is described by `unet`, which says where to cut.
     """
     own, inputs = copied(model), few(example)
     seen = trace(own, inputs, flops=balance == "flops")
@@ -65,7 +68,7 @@ def split(
     else:
         if cuts is not None or head is not None:
             raise UsageError("the description of a U-Net says where it is cut and what its head is: give it alone")
-        if unet.growth == "symmetric" and (heads is not None or bias):
+        if unet.growth == "symmetric" and (not isinstance(heads, str) or bias):
             raise UsageError("a U-Net that grows symmetrically has no temporary heads: leave out `heads` and `bias`")
         unet.check(seen, modules)
         if unet.growth == "symmetric":
@@ -87,21 +90,20 @@ def _growing(
     seen: Trace,
     layout: Layout,
     task: Task | None,
-    heads: Sequence[Head] | None,
+    heads: Sequence[Head] | str,
     channels: Channels | None,
     bias: Sequence[float],
 ) -> tuple[Progressive, Assembly]:
     """A model that grows from its input on, with temporary heads."""
     assembly = assemble(model, seen.trained, lambda name: layout.part(name, seen))
     stages, ends, output = len(layout.cuts) + 1, [cut.call for cut in layout.cuts], tuple(seen.output.shape)
-    if heads is not None:
+    if not isinstance(heads, str):
         made = supplied(heads, stages)
     else:
         task = task or (infer(output, ends) if ends else "classification")
-        made = [
-            temporary(task, end, output, channels=channels, tied=assembly.embedding(output[-1], end.shape[-1]))
-            for end in ends
-        ]
+        room = SHARE * sum(parameter.numel() for parameter in model.parameters()) if known(heads) == "grid" else 0.0
+        kind = Kind(task, output, channels, room)
+        made = [temporary(kind, end, tied=assembly.embedding(output[-1], end.shape[-1])) for end in ends]
     progressive = Progressive(
         blocks=_blocks(assembly, stages),
         heads=(*(biased(make, bias) for make in made), assembly.make(f"G{stages}")),

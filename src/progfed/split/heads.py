@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from progfed.blocks import Make, pooled_head
 from progfed.errors import UsageError
+from progfed.heads import Grid, fitted_grid
 from progfed.split.trace import Call
 
 Task = Literal["classification", "tokens", "segmentation"]
@@ -49,16 +51,32 @@ def infer(output: Shape, ends: Sequence[Call]) -> Task:
     )
 
 
-def temporary(task: Task, end: Call, output: Shape, *, channels: Channels | None, tied: str = "") -> Make:
+@dataclass(frozen=True)
+class Kind:
+    """What all temporary heads of a model have in common.
+
+    `output` is the shape of the model's own output. A grid in front of a class for the whole input may have `room`
+    parameters.
+    """
+
+    task: Task
+    output: Shape
+    channels: Channels | None
+    room: float
+
+
+def temporary(kind: Kind, end: Call, *, tied: str = "") -> Make:
     """The temporary head for the features at the end of a block; `tied` is the embedding that the model's own uses."""
-    last = _channels_last(end, channels)
+    task, output, last = kind.task, kind.output, _channels_last(end, kind.channels)
     width = end.shape[-1 if last else 1]
+    places = end.shape[1:-1] if last else end.shape[2:]
     if task == "classification" and len(output) == 2:
+        if fitted := fitted_grid(places, width, output[1], kind.room):
+            return lambda: Grid(width, output[1], fitted[0], width=fitted[1], last=last)
         return (lambda: PooledTokens(width, output[1])) if last else pooled_head(width, output[1])
     if task == "tokens" and len(end.shape) == len(output) == 3 and end.shape[1] == output[1]:
         return (lambda: TiedTokens(width, tied)) if tied else (lambda: Tokens(width, output[2]))
     if task == "segmentation" and len(end.shape) == len(output) > 2:
-        places = end.shape[1:-1] if last else end.shape[2:]
         ratios = tuple(full / some for full, some in zip(output[2:], places, strict=True))
         return lambda: Positions(width, output[1], ratios, last=last)
     raise UsageError(

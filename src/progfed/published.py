@@ -1,0 +1,35 @@
+"""The paper's own count of bytes, replayed, so that its printed costs can be compared with ours (docs/costs.md).
+
+The authors' loop counts what clients send, not what they are sent: 4 bytes a parameter times the nominal rate of the
+codec. Two of its habits are part of every printed figure, so they are part of this count:
+
+- It grows one round early: the round that should be the last of stage s trains, and is billed as, stage s + 1. So
+  stage 1 has T_s - 1 rounds and the full model one more than planned. Here training grows when the schedule says,
+  and only the bill of that round is the next stage's.
+- In warm-up it keeps the size of the sub-model before and adds the new layers to it again in every round: the k-th
+  warm-up round of stage s is billed as |M^(s-1)| + k (|E_s| + |G_s|), where only E_s and G_s are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from progfed.schedule import Phase, Schedule
+
+Trained = Callable[[Phase], int]
+"""How many parameters a client trains, and sends, in a round of a phase."""
+
+
+def paper_bytes(schedule: Schedule, index: int, offset: int, *, closes: bool, trained: Trained, rate: float) -> int:
+    """What one client's round is billed: the round after `offset` others of phase `index`, its last if it `closes`.
+
+    `rate` is the nominal size of a compressed update, relative to floats.
+    """
+    phase = schedule[index]
+    if phase.warmup:
+        before = [earlier for earlier in schedule[:index] if not earlier.warmup][-1:]
+        parameters = sum(map(trained, before)) + (offset + 1) * trained(phase)
+    else:
+        later = [later for later in schedule[index + 1 :] if not later.warmup][:1]
+        parameters = trained(later[0] if closes and later else phase)
+    return round(4 * rate * parameters)

@@ -1,0 +1,145 @@
+"""The metric of every run of an experiment against a cost, drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from progfed.report.curves import Axis, CurvePoint, Series, Study
+from progfed.report.numbers import amount, ticks
+from progfed.report.svg import COLOURS, DOTTED, Band, Curve, Dot, Drawing, Rule, Scale, Shape, Style, Text, legend
+
+WIDTH, HEIGHT = 760, 430
+LEFT, RIGHT, TOP, BOTTOM = 62, 92, 66, 52
+_SMALL = 11.5  # of text that says what can be read elsewhere too
+
+Drawn = Sequence[tuple[Series, Style]]
+
+
+def styles(study: Study) -> tuple[Style, ...]:
+    """A colour per run. Where the colours would not suffice a run shares its baseline's, which is dashed; where that
+    would not tell runs apart, because many have the same baseline, the colours come round again, dashed.
+    """
+    shown = study.series
+    if len(shown) <= len(COLOURS):
+        return tuple(Style(COLOURS[index], False) for index in range(len(shown)))
+    baselines = {series.first.baseline for series in shown}
+    families = list(dict.fromkeys(series.first.baseline or series.first.name for series in shown))
+    paired = tuple(
+        Style(
+            COLOURS[families.index(series.first.baseline or series.first.name) % len(COLOURS)],
+            series.first.name in baselines,
+        )
+        for series in shown
+    )
+    if len(set(paired)) == len(shown):
+        return paired
+    return tuple(Style(COLOURS[index % len(COLOURS)], index >= len(COLOURS)) for index in range(len(shown)))
+
+
+def figure(study: Study, axis: Axis) -> Drawing:
+    """The metric of every run of an experiment against a cost."""
+    drawn = [(series, style) for series, style in zip(study.series, styles(study), strict=True) if series.points]
+    names, height = legend(((series.label, style) for series, style in drawn), left=LEFT, top=48, right=WIDTH - 10)
+    x, y = _scales([series for series, _ in drawn], axis, TOP + height)
+    title = f"{study.title}: {study.metric} against {axis.title}"
+    shapes = [Text(LEFT, 24, title, size=16, bold=True), *names, *_axes(x, y, axis, study.metric)]
+    shapes += _stages(drawn, x, y, axis)
+    for series, style in drawn:
+        shapes += _curve(series, style, x, y, axis)
+    if len(drawn) <= 6:
+        shapes += _ends(drawn, x, y, axis)
+    return Drawing(title, WIDTH, HEIGHT + height, tuple(shapes))
+
+
+def _scales(shown: Sequence[Series], axis: Axis, top: float) -> tuple[Scale, Scale]:
+    points = [point for series in shown for point in series.points]
+    lows = [point.metric.mean - (point.metric.std or 0) for point in points]
+    highs = [point.metric.mean + (point.metric.std or 0) for point in points]
+    low, high = padded(min(lows, default=0), max(highs, default=100))
+    right = max((point.at[axis.name] for point in points), default=1)
+    return Scale(0, right, LEFT, WIDTH - RIGHT), Scale(low, high, top + HEIGHT - TOP - BOTTOM, top)
+
+
+def padded(low: float, high: float) -> tuple[float, float]:
+    """A range of percentages with some air around it, inside 0 to 100 where the values are."""
+    air = max(0.04 * (high - low), 0.5)
+    return (max(0.0, low - air) if low >= 0 else low - air), (min(100.0, high + air) if high <= 100 else high + air)
+
+
+def _axes(x: Scale, y: Scale, axis: Axis, metric: str) -> list[Shape]:
+    shapes: list[Shape] = []
+    for value in ticks(y.low, y.high):
+        shapes.append(Rule((LEFT, y(value)), (x.end, y(value)), opacity=0.25))
+        shapes.append(Text(LEFT - 8, y(value) + 4.5, f"{value:g}", "end"))
+    for value in ticks(x.low, x.high):
+        shapes.append(Text(x(value), y.start + 20, _cost(value, axis), "middle"))
+    shapes.append(Rule((LEFT, y.start), (x.end, y.start), opacity=0.7))
+    shapes.append(Text((x.start + x.end) / 2, y.start + 42, axis.title, "middle"))
+    shapes.append(Text(16, (y.start + y.end) / 2, f"{metric} (%)", "middle", upward=True))
+    return shapes
+
+
+def _stages(drawn: Drawn, x: Scale, y: Scale, axis: Axis) -> list[Shape]:
+    """Dotted lines where a model grew; names that would overlap share one place."""
+    shapes: list[Shape] = []
+    places: list[tuple[float, list[int]]] = []
+    for series, style in drawn:
+        for border in series.borders:
+            at = x(border.at[axis.name])
+            shapes.append(Rule((at, y.end), (at, y.start), style.colour, width=1.5, dash=DOTTED))
+            places.append((at, [border.stage]))
+    merged: list[tuple[float, list[int]]] = []
+    for at, numbers in sorted(places):
+        if merged and at - merged[-1][0] < 46 + 12 * len(merged[-1][1]):  # the width of the name there
+            merged[-1] = (at, sorted({*merged[-1][1], *numbers}))
+        else:
+            merged.append((at, numbers))
+    for at, numbers in merged:
+        text = ", ".join(str(number) for number in numbers)
+        shapes.append(Text(at + 4, y.start - 7, f"stage {text}", size=_SMALL))
+    return shapes
+
+
+def _curve(series: Series, style: Style, x: Scale, y: Scale, axis: Axis) -> list[Shape]:
+    """The band of one standard deviation, the line of means, and warm-up rounds as open dots."""
+
+    def place(point: CurvePoint, shift: float = 0) -> tuple[float, float]:
+        return x(point.at[axis.name]), y(point.metric.mean + shift * (point.metric.std or 0))
+
+    shapes: list[Shape] = []
+    if len(series.counted) > 1:
+        upper = [place(point, 1) for point in series.points]
+        lower = [place(point, -1) for point in reversed(series.points)]
+        shapes.append(Band((*upper, *lower), style.colour))
+    shapes.append(Curve(tuple(place(point) for point in series.points), style))
+    warm = [place(point) for point in series.points if point.warmup]
+    shapes += [Dot(left, top, 4, style.colour, filled=False, title="warm-up") for left, top in warm]
+    return shapes
+
+
+def _ends(drawn: Drawn, x: Scale, y: Scale, axis: Axis) -> list[Shape]:
+    """A dot, the metric and the cost where each curve ends.
+
+    A curve that ends early has its label below, where the others seldom are; labels that would overlap move down.
+    """
+    shapes: list[Shape] = []
+    taken: list[tuple[float, float]] = []
+    last = [(series.points[-1], style) for series, style in drawn]
+    for point, style in sorted(last, key=lambda one: -one[0].metric.mean):
+        left, top = x(point.at[axis.name]), y(point.metric.mean)
+        edge = left > x.end - 30
+        label = top + 4.5 if edge else top + 26
+        while any(abs(label - other) < 34 and abs(left - beside) < 76 for beside, other in taken):
+            label += 2
+        taken.append((left, label))
+        at, anchor = (left + 10, "start") if edge else (left, "middle")
+        cost = f"{_cost(point.at[axis.name], axis)}{' rounds' if axis.name == 'round' else ''}"
+        shapes.append(Dot(left, top, 4.5, style.colour))
+        shapes.append(Text(at, label, f"{point.metric.mean:.1f} %", anchor, bold=True, colour=style.colour))
+        shapes.append(Text(at, label + 15, cost, anchor, size=_SMALL))
+    return shapes
+
+
+def _cost(value: float, axis: Axis) -> str:
+    """A cost as an axis shows it."""
+    return amount(value, axis.unit) if axis.name in ("bytes", "flops") else f"{value:g} {axis.unit}".strip()
