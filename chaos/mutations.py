@@ -83,7 +83,13 @@ MUTATIONS = (
     Mutation("stage of a message", "protocol.py", '        "stage",\n', '        "",\n', HOSTILE),
     Mutation("length of a message", "protocol.py", "if fields[-1] != len(body) or", "if False and", HOSTILE),
     Mutation("bound on examples", "protocol.py", "if expected.examples and not", "if False and not", HOSTILE),
-    Mutation("finite numbers only", "protocol.py", "if not finite(tensors):", "if False:", HOSTILE),
+    Mutation(
+        "finite numbers only",
+        "codec/base.py",
+        "if not (float(low) >= -limit",
+        "if False and (float(low) >= -limit",
+        HOSTILE,
+    ),
     Mutation(
         "one update a client",
         "inbox.py",
@@ -94,7 +100,7 @@ MUTATIONS = (
     Mutation(
         "enough updates",
         "inbox.py",
-        "if self.valid < self._recipe.min_updates:",
+        "if self.valid < self._recipe.needed:",
         "if False:",
         (CLIENTS, "without_any_reply"),
     ),

@@ -83,9 +83,16 @@ def test_left_never_imports_right(top: str, path: Path) -> None:
 
 
 def test_engines_do_not_know_the_loop_and_the_loop_does_not_know_engines() -> None:
-    for path in (SOURCE / "engines").glob("*.py"):
-        assert "progfed.federate" not in imports(path)
+    guarded = list((SOURCE / "engines").rglob("*.py"))
+    assert SOURCE / "engines" / "flower" / "grid.py" in guarded
+    for path in guarded:
+        assert "progfed.federate" not in imports(path), path
     assert not any(module.startswith("progfed.engines") for module in imports(SOURCE / "federate.py"))
+
+
+def test_no_command_imports_the_command_line_that_mounts_it() -> None:
+    for path in (SOURCE / "cli").glob("[a-z]*.py"):
+        assert "progfed.cli" not in imports(path), path
 
 
 def test_only_the_command_line_prints() -> None:

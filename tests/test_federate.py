@@ -548,20 +548,44 @@ def test_bad_client_data_names_the_client_whatever_the_engine(workers: int) -> N
             list(federate(tiny_model(), data.sizes, recipe, engine))
 
 
-def test_models_with_batch_norm_average_their_statistics_and_count_them() -> None:
-    model = Progressive(
+def normalised() -> Progressive:
+    return Progressive(
         blocks=(lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)),),
         heads=(lambda: nn.Linear(4, 3),),
         example=torch.zeros(1, 6),
     )
+
+
+def test_models_with_batch_norm_average_their_statistics_and_count_them() -> None:
     data = tiny_data()
     recipe = tiny_recipe(schedule=end_to_end(1, stages=1), server=fedadam(0.1), local=Local(batch=64))
-    done = rounds(model, data, recipe)[-1]
+    done = rounds(normalised(), data, recipe)[-1]
     assert done.progress.params["E1.1.running_mean"].abs().sum() > 0
     assert done.cost.up_bytes > done.cost.paper_bytes + 3 * 4 * 8  # both statistics of four features travel
     assert "E1.1.num_batches_tracked" not in done.progress.params
     # the mean of what the clients measured, not an Adam step: every statistic is a convex combination
     assert done.progress.params["E1.1.running_var"].min() > 0.85
+
+
+def test_the_server_optimizer_does_not_touch_running_statistics() -> None:
+    """After one round they are the mean of what the clients measured, whatever the optimizer does to the weights."""
+    recipe = tiny_recipe(schedule=end_to_end(1, stages=1), local=Local(batch=64))
+    plain, adam = (
+        rounds(normalised(), tiny_data(), replace(recipe, server=server))[-1].progress
+        for server in (fedavg(), fedadam(0.1))
+    )
+    for name in ("E1.1.running_mean", "E1.1.running_var"):
+        assert torch.equal(plain.params[name], adam.params[name])
+        assert not adam.state["0.m"][name].any()
+    assert not torch.equal(plain.params["E1.0.weight"], adam.params["E1.0.weight"])
+
+
+@pytest.mark.parametrize("make", [progressive, mixed, partial, random])
+def test_the_optimizer_keeps_state_of_the_names_there_are_and_of_no_others(make: object) -> None:
+    schedule = make(8, stages=3)  # type: ignore[operator]
+    for done in rounds(tiny_model(), tiny_data(), tiny_recipe(schedule=schedule, server=fedadam())):
+        for tensors in done.progress.state.values():
+            assert tensors.keys() == done.progress.params.keys()
 
 
 def test_phases_are_values() -> None:

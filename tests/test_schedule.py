@@ -123,6 +123,15 @@ def test_rescaling_gives_what_the_rule_gives(stages: int, factor: int, target: i
     assert rescale(progressive(2 * stages * factor, stages=stages), target) == progressive(target, stages=stages)
 
 
+@pytest.mark.parametrize("rounds", range(3, 12))
+def test_a_long_first_stage_leaves_a_round_to_each_of_the_others_however_few_there_are(rounds: int) -> None:
+    scaled = rescale(progressive(100, stages=3, lengths=(98, 1, 1)), rounds)
+    assert [phase.stage for phase in scaled] == [1, 2, 3]
+    assert sum(phase.rounds for phase in scaled) == rounds
+    with pytest.raises(UsageError, match="2 rounds are too few for 3 stages"):
+        rescale(progressive(100, stages=3, lengths=(98, 1, 1)), 2)
+
+
 def test_random_follows_the_seed_of_its_recipe_unless_it_has_one_of_its_own() -> None:
     recipe = Recipe(schedule=random(60, stages=4), cohort=1)
     assert recipe.schedule == random(60, stages=4, seed=0)

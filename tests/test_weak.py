@@ -41,6 +41,7 @@ from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 
 RUN = "0" * 16
 DEPTHS = (1, 3, 2, 1, 3, 3)
+PRIVACY = Privacy(clip=1.0, noise=1.0, secret="9c1f83e07a4b5d6210c4e8f7b3a29d51")
 
 
 def weak_data(deepest: Sequence[int] = DEPTHS) -> FederatedData:
@@ -338,7 +339,7 @@ def test_from_clients_takes_depths() -> None:
     ("changes", "message"),
     [
         ({"delta": True}, "delta=True needs clients that all hold the same model"),
-        ({"weighting": "uniform", "privacy": Privacy(clip=1.0, noise=1.0)}, "privacy needs clients that all train"),
+        ({"weighting": "uniform", "privacy": PRIVACY}, "privacy needs clients that all train"),
     ],
     ids=["delta", "privacy"],
 )

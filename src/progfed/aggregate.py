@@ -7,6 +7,7 @@ client merely claims must not buy it weight.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -52,13 +53,24 @@ class Median:
 
 @dataclass(frozen=True)
 class Trimmed:
-    """The mean of every coordinate without its `share` largest and `share` smallest values (Yin et al., 2018)."""
+    """The mean of every coordinate without its `share` largest and `share` smallest values (Yin et al., 2018).
+
+    Of a few updates a small share is none, and the rule is the plain mean: 0.2 drops nothing of fewer than 5.
+
+    >>> Trimmed(0.2).least, Trimmed(0.4).least
+    (5, 3)
+    """
 
     share: float = 0.2
 
     def __post_init__(self) -> None:
         if not 0 <= self.share < 0.5:
             raise UsageError(f"a trimmed mean drops a share of 0 to below 0.5 on each side, not {self.share}")
+
+    @property
+    def least(self) -> int:
+        """The fewest updates of which the share is one or more."""
+        return math.ceil(1 / self.share - 1e-9) if self.share else 1
 
     def __call__(self, updates: Weighted) -> Tensors:
         return by_name(updates, self._inner)
@@ -81,6 +93,13 @@ class Clipped:
 
     def __call__(self, updates: Weighted) -> Tensors:
         return self.then((weight, clip(update, self.norm)) for weight, update in updates)
+
+
+def least(aggregate: Aggregate) -> int:
+    """The fewest updates with which an aggregate keeps what it promises: 1, but for trimmed means."""
+    if isinstance(aggregate, Clipped):
+        return least(aggregate.then)
+    return aggregate.least if isinstance(aggregate, Trimmed) else 1
 
 
 NAMED: dict[str, Aggregate] = {"mean": Mean(), "median": Median(), "trimmed": Trimmed()}

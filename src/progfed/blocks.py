@@ -167,6 +167,7 @@ class Progressive:
         made = {name: self.make(name, seed=seed) for name in self.parts(phase)}
         trained = self.trained(phase)
         for name, module in made.items():
+            _check_numbers(module, f"{self.name}: parameter {name}")
             module.requires_grad_(name in trained)
         blocks = {name: module for name, module in made.items() if name.startswith("E")}
         heads = {self.head(stage): (stage, made[self.head(stage)]) for stage in sorted(phase.used_heads)}
@@ -197,6 +198,16 @@ class Progressive:
         load(whole, tensors)
         held = whole.state_dict()
         return {own: held[name] for own, name in self.origin.items()} if self.origin else dict(held)
+
+
+def _check_numbers(module: nn.Module, where: str) -> None:
+    """Refuse parameters that no gradient can change: they would not be trained, sent or saved."""
+    for name, value in module.named_parameters():
+        if not value.is_floating_point():
+            raise UsageError(
+                f"{where}.{name} is of {value.dtype}, and only floating-point numbers can be trained: "
+                "convert it, or register it as a buffer"
+            )
 
 
 def load(module: nn.Module, tensors: Tensors) -> None:

@@ -10,10 +10,13 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +81,7 @@ def load(root: Path) -> Checkpoint | None:
     for path in _found(root):
         try:
             return _read(path)
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
             problems.append(f"{path.name}: {error}")
     if problems:
         raise StorageError(f"no checkpoint in {root} can be read ({'; '.join(problems)}): start over with --fresh")
@@ -104,19 +107,33 @@ def storing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a new file and wait until the disk has it."""
-    with open(path, "wb") as file:
+def write_synced(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Write a new file and wait until the disk has it; what has its name, a link perhaps, is removed, not followed."""
+    path.unlink(missing_ok=True)
+    with open(path, "xb", opener=partial(open_itself, mode=mode)) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def open_itself(path: str, flags: int, mode: int = 0o666) -> int:
+    """Opens the file of this name for `open`, and never one that a link leads to or a pipe that would wait."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file; a pipe or a device, which may never end, is refused."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError("it is no regular file")
+        return file.read()
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Write a file so that a reader, or a crash, finds the old content or the new, never a part."""
     aside = path.with_name(f".{path.name}.writing")
     with storing(path):
-        write_synced(aside, data)
+        write_synced(aside, data, mode=mode)
         os.replace(aside, path)
         sync_directory(path.parent)
 
@@ -140,15 +157,16 @@ def sync_directory(path: Path) -> None:
 
 def _found(root: Path) -> list[Path]:
     """Checkpoints, the latest round first."""
-    numbered = [path for path in root.glob("round-*") if path.name.removeprefix("round-").isdigit()]
+    numbered = [path for path in root.glob("round-*") if re.fullmatch(r"round-[0-9]{8,}", path.name)]
     return sorted(numbered, key=lambda path: int(path.name.removeprefix("round-")), reverse=True)
 
 
 def _read(path: Path) -> Checkpoint:
-    manifest = json.loads((path / "manifest.json").read_bytes())
+    manifest = json.loads(read_regular(path / "manifest.json"))
     if manifest["format"] != FORMAT:
         raise ValueError(f"format {manifest['format']}, this version reads format {FORMAT}")
-    files = {name: (path / name).read_bytes() for name in manifest["sha256"]}
+    names = [name for name in manifest["sha256"] if Path(name).name == name]  # a manifest must not lead elsewhere
+    files = {name: read_regular(path / name) for name in names}
     for name, data in files.items():
         if hashlib.sha256(data).hexdigest() != manifest["sha256"][name]:
             raise ValueError(f"{name} does not match its digest")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from progfed import rng
 from progfed.blocks import Progressive, hold
 from progfed.codec import Float, feedback
-from progfed.errors import MessageError
+from progfed.errors import MessageError, TrainingError
 from progfed.examples import Examples, FederatedData
 from progfed.fast import fast_inputs, gather
 from progfed.protocol import (
@@ -67,12 +68,13 @@ class Learner:
         examples = self._data.client(task.client)
         with rng.default(self._recipe.seed, "dropout", task.round, task.client):
             loss, velocity = self._train(task, examples, memory)
-        change = self._replica.change(self._there)
-        if change is None or not math.isfinite(loss):  # codecs refuse such numbers: let the server see and count it
-            loss, change = math.nan, {name: torch.zeros(shape) for name, shape in self._replica.trained.items()}
-            velocity = memory.get("velocity", {})
-        message, memory = self._reply(task, change, len(examples.targets), loss, memory)
-        return Update(task.client, message), memory | ({"velocity": velocity} if velocity else {})
+        change, number = self._replica.change(self._there), len(examples.targets)
+        if change is not None and math.isfinite(loss):
+            with suppress(MessageError):  # the codec cannot hold such numbers
+                message, kept = self._reply(task, change, number, loss, memory)
+                return Update(task.client, message), kept | ({"velocity": velocity} if velocity else {})
+        message, kept = self._refused(task, number, memory)
+        return Update(task.client, message), kept | {key: memory[key] for key in ("velocity",) if key in memory}
 
     def _receive(self, task: Task, memory: Memory) -> bool:
         """Decode the model in the task, unless the client before got the same; False where it cannot be decoded."""
@@ -90,7 +92,10 @@ class Learner:
         except MessageError as error:
             if error.reason == "base":
                 return False
-            raise
+            raise TrainingError(
+                f"client {task.client}, round {task.round}: the model that it was sent cannot be used ({error}): "
+                "are server and client of the same version, and of the same experiment?"
+            ) from error
         self._received = add(held, tensors) if held else tensors
         self._there = {name: value.to(self._device) for name, value in self._received.items()}
         self._source = source
@@ -107,6 +112,14 @@ class Learner:
         before = of_parts(memory.get("lost", {}), self._model.parts(task.phase))
         body, lost = feedback(recipe.up, change, before, key)
         return seal_body(envelope, self._replica.trained, recipe.up, body), {**kept, "lost": {**before, **lost}}
+
+    def _refused(self, task: Task, examples: int, memory: Memory) -> tuple[bytes, Memory]:
+        """A reply without a change, whose loss the server refuses and counts; memory only if the codec can hold it."""
+        nothing = {name: torch.zeros(shape) for name, shape in self._replica.trained.items()}
+        try:
+            return self._reply(task, nothing, examples, math.nan, memory)
+        except MessageError:
+            return self._reply(task, nothing, examples, math.nan, {})
 
     def _train(self, task: Task, examples: Examples, memory: Memory) -> tuple[float, Tensors]:
         """SGD over the client's examples; returns the mean loss, and the momentum where it is kept."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from progfed import rng
 from progfed.blocks import Progressive, hold
 from progfed.codec import Float, schema_of
-from progfed.errors import MessageError
+from progfed.errors import MessageError, TrainingError
 from progfed.protocol import ASK, CHANGE, Engine, Envelope, Task, Update, kind_of, model_digest, seal, seal_body, unseal
 from progfed.recipe import Recipe
 from progfed.schedule import Phase
@@ -40,6 +40,18 @@ def broadcast(
 
     What a codec loses of a change stays in the difference to the next one: error feedback, without a memory of its own.
     """
+    try:
+        return _encoded(params, held, model, recipe, envelope, phases)
+    except MessageError as error:
+        raise TrainingError(
+            f"round {envelope.round}: the model cannot be sent with codec {recipe.down.name} ({error}): "
+            "lower the learning rate, or use another codec"
+        ) from error
+
+
+def _encoded(
+    params: Tensors, held: Tensors, model: Progressive, recipe: Recipe, envelope: Envelope, phases: Iterable[Phase]
+) -> Downlink:
     sent = {phase: of_parts(params, model.parts(phase)) for phase in phases}
     key = rng.number(recipe.seed, "down", envelope.round)
     if not recipe.delta:

@@ -6,10 +6,22 @@ import difflib
 from collections.abc import Iterable
 
 
+def printable(text: str) -> str:
+    """Text from a file, a folder's name or a client, fit for a terminal and a page: one line, no control characters.
+
+    >>> printable("a\\x1b[31mb\\nc")
+    'a�[31mb�c'
+    """
+    return "".join(character if character.isprintable() else "�" for character in text)
+
+
 class ProgfedError(Exception):
     """Something the user can act on; the message says what was wrong, where, and what to do."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return printable(": ".join(map(str, self.args)))
 
 
 class UsageError(ProgfedError):
@@ -37,12 +49,16 @@ class StorageError(ProgfedError):
 
 
 class MessageError(ProgfedError):
-    """Bytes that are not the message that was expected; the round goes on without them."""
+    """Bytes that are not the message that was expected, or numbers that cannot be made one.
 
-    exit_code = 6
+    The round goes on without them, so no user should ever see it by itself. `reason` is what rejected updates are
+    counted by.
+    """
+
+    exit_code = 4
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
+        super().__init__(reason, detail)  # as it is made again from these when it comes out of a worker process
         self.reason = reason
 
 

@@ -23,7 +23,7 @@ from progfed.memory import phase_memory
 from progfed.protocol import Engine
 from progfed.recipe import Recipe
 from progfed.records import Record, RunDirectory, opened
-from progfed.saving import Saver, resume
+from progfed.saving import Saver, resume, with_secret
 from progfed.schedule import Phase
 from progfed.tensors import Tensors
 
@@ -92,6 +92,7 @@ def train(
     with opened(out) as directory, one_thread():
         directory.claim(describe(experiment))
         if directory.read("summary.json") is not None:
+            directory.forget_secret()
             return
         model, population, recipe, name = parts(experiment, data)
         test = population.test_examples()
@@ -108,14 +109,16 @@ def train(
         )
         with directory.log() as log, (engine or here)() as clients:
             start = resume(directory, name, clients.memories)
+            hidden = with_secret(recipe, directory)  # clients, on this machine or elsewhere, do not get it
             rounds = federate(
-                model, population.sizes, recipe, clients, run=name, start=start, deepest=population.deepest
+                model, population.sizes, hidden, clients, run=name, start=start, deepest=population.deepest
             )
             rounds = keeping(rounds, out, keep_every)
             saver = Saver(directory, log, name, checkpoint_every, clients.memories)
             examiner = clients if isinstance(clients, LocalEngine) else Examiner(model, test, experiment.metric)
             yield from recorded(rounds, experiment, examiner.evaluate, saver, peaks(model, recipe))
         finish(directory, experiment, model)
+        directory.forget_secret()
 
 
 def peaks(model: Progressive, recipe: Recipe) -> Callable[[Phase], int]:

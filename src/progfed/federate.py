@@ -13,10 +13,10 @@ from functools import cache, partial
 
 from progfed import server
 from progfed.blocks import Progressive
-from progfed.codec import Float
+from progfed.codec import LIMIT, Float
 from progfed.course import Turn, may_end, realised, turn_at
 from progfed.downlink import Downlink, broadcast, exchange
-from progfed.errors import UsageError
+from progfed.errors import TrainingError, UsageError
 from progfed.examples import check_deepest
 from progfed.flops import PhaseCost, buffer_names, phase_cost, trained_parameters
 from progfed.growth import Watch, stalled
@@ -26,7 +26,7 @@ from progfed.protocol import DOWN, UP, Cost, Engine, Envelope, Task
 from progfed.published import paper_bytes
 from progfed.recipe import Recipe
 from progfed.schedule import Phase, within
-from progfed.tensors import Tensors, add, of_parts, part, sub
+from progfed.tensors import Tensors, add, bounded, finite, of_parts, part, sub
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ def federate(
         inbox.check(turn.number)
         buffers = frozenset[str]().union(*(costs[own].buffers for own in downlink.messages))
         params, state = apply(progress, delta, recipe, buffers)
+        check_model(params, state, turn.number)
 
         watch, closes = watched(progress, params, recipe, turn, inbox.loss, buffers)
         depths = [deepest[client] if deepest else model.stages for client in cohort[: recipe.cohort]]
@@ -155,6 +156,7 @@ def check(model: Progressive, recipe: Recipe, deepest: Sequence[int] = ()) -> No
             )
     if recipe.privacy:
         accounting()
+        recipe.privacy.hidden(recipe.seed)
     lossy = [codec.name for codec in (recipe.up, recipe.down) if codec.name != Float().name]
     largest = max(recipe.schedule, key=lambda phase: phase.stage)
     buffers = buffer_names(model, largest) if lossy or recipe.privacy else frozenset()
@@ -167,6 +169,18 @@ def check(model: Progressive, recipe: Recipe, deepest: Sequence[int] = ()) -> No
         raise UsageError(
             f"{model.name} has running statistics ({min(buffers)}, …) that {lossy[0]} would distort: "
             "use a model with group normalisation, or send floats"
+        )
+
+
+def check_model(params: Tensors, state: server.State, number: int) -> None:
+    """Stop before a model that cannot be trained on, or a state of the optimizer, takes the place of a good one.
+
+    Every update is finite, and bounded, yet their sum or its square may not be.
+    """
+    if not (bounded(params, LIMIT) and all(finite(tensors) for tensors in state.values())):
+        raise TrainingError(
+            f"round {number}: the step of the server leads to numbers that are not finite or exceed {LIMIT:g}: lower "
+            "the learning rate, or use a median where clients may send anything; the round before is saved"
         )
 
 

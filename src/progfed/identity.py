@@ -74,7 +74,7 @@ def describe(value: Any) -> Any:
     if isinstance(value, FederatedData):
         return _population(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__} | {f.name: _field(f, getattr(value, f.name)) for f in _told(value)}
+        return {"type": type(value).__name__} | {f.name: describe(getattr(value, f.name)) for f in _told(value)}
     if isinstance(value, functools.partial):
         return {"call": describe(value.func), "args": describe(value.args)} | _named(value.keywords)
     if isinstance(value, _TOLD_BY_REPR):
@@ -181,13 +181,7 @@ def _name(value: Any) -> str:
 
 
 def _told(value: Any) -> list[Field[Any]]:
-    """The fields that describe a value: later additions to a recipe only where they are used, so that older runs stay
-    what they are."""
-    return [f for f in fields(value) if not (f.metadata.get("later") and getattr(value, f.name) == f.default)]
-
-
-def _field(field: Field[Any], value: Any) -> Any:
-    """A field's description; of a secret only what tells it from another."""
-    if field.metadata.get("secret") and value:
-        return "sha256:" + _digest(value.encode())
-    return describe(value)
+    """The fields that describe a value: no secrets, which only the server knows, and later additions to a recipe only
+    where they are used, so that older runs stay what they are."""
+    told = [f for f in fields(value) if not f.metadata.get("secret")]
+    return [f for f in told if not (f.metadata.get("later") and getattr(value, f.name) == f.default)]

@@ -86,11 +86,11 @@ class Inbox:
 
     def check(self, number: int) -> None:
         """Stop where too few updates were valid: an average of garbage is worse than none."""
-        if self.valid < self._recipe.min_updates:
+        if self.valid < self._recipe.needed:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(self.rejected.items()))
-            hint = "; lower the learning rate" if self.rejected["not finite"] else ""
+            hint = "; lower the learning rate, or use a codec for larger numbers" if self.rejected["not finite"] else ""
             raise TrainingError(
                 f"round {number}: {self.valid} of {len(self._asked)} updates were valid, "
-                f"{self._recipe.min_updates} needed "
+                f"{self._recipe.needed} needed "
                 f"({reasons}; first: {self._why or 'no reply'}){hint}"
             )

@@ -38,12 +38,12 @@ def keeping(rounds: Iterator[Round], run: Path, every: int | None) -> Iterator[R
 def kept(run: Path) -> dict[int, Path]:
     """The files of the models that a run has kept, by round."""
     found = {path.stem.removeprefix("round-"): path for path in (run / FOLDER).glob("round-*.safetensors")}
-    return {int(number): found[number] for number in sorted(found) if number.isdigit()}
+    return {int(number): found[number] for number in sorted(found) if number.isascii() and number.isdigit()}
 
 
 def read_model(path: Path) -> Tensors:
     """The tensors of a kept model, or of a final one."""
     try:
-        return load_safetensors(path.read_bytes())
+        return load_safetensors(checkpoint.read_regular(path))
     except (OSError, SafetensorError) as error:
         raise StorageError(f"{path} cannot be read ({error}): remove it, or train the run again") from error

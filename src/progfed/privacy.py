@@ -7,26 +7,33 @@ Progressive training makes the number of trained names differ from phase to phas
 same for all of them: it depends on the noise relative to the clipping norm, not on how many names there are. New parts
 are initialised from the seed and old heads are dropped, both without looking at data, so a growth costs nothing. How
 much the noise hurts does depend on the number of names, which is what `per_parameter` is for.
+
+Noise that can be computed again can be taken off again. It is therefore drawn by a cryptographic generator from a
+secret that only the server has, and so is the choice of cohorts, which the accountant takes to be unknown.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import importlib
 import logging
 import math
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from progfed import rng
 from progfed.aggregate import Weighted, clip
 from progfed.errors import UsageError
 from progfed.tensors import Tensors, add, count
+
+FINEST = 2.0**-30
+"""Sums and noise are rounded to multiples of about this share of the noise's deviation before they are added."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +42,9 @@ class Privacy:
 
     With `per_parameter` the norm is `clip` times the square root of the number of trained values: a small early stage
     gets a small norm and little noise, and the noise on every coordinate is the same in all stages.
-    `secret` keeps the noise and the choice of cohorts from those who know the seed. Without it a run is a simulation:
-    anyone with the seed can take the noise off again.
+    `secret` is what noise and cohorts are drawn from: 32 hexadecimal digits or more from a source of real randomness,
+    known to the server alone. It is no part of what an experiment is. `run` makes one where none is given, and keeps it
+    in the run's folder until the run is complete; to repeat a run to the bit, give both the same.
     """
 
     clip: float
@@ -50,6 +58,11 @@ class Privacy:
             raise UsageError(
                 f"privacy needs a positive clip and noise and a delta in (0, 1), "
                 f"not {self.clip}, {self.noise} and {self.delta}"
+            )
+        if self.secret and not _strong(self.secret):
+            raise UsageError(
+                "a privacy secret is 32 or more random hexadecimal digits, such as secrets.token_hex(32) gives, and "
+                "this one could be guessed: use such a one, or leave it out and the run makes its own"
             )
 
     def bound(self, values: int) -> float:
@@ -65,17 +78,25 @@ class Privacy:
         for _, update in updates:
             clipped = clip(update, self.bound(count(update)))
             total = add(total, clipped) if total else clipped
-        scale = self.noise * self.bound(count(total))
-        drawn = gaussian(total, self.key(total, seed, number))
-        return {name: (value + scale * drawn[name]) / cohort for name, value in total.items()}
+        if not total:
+            return {}
+        scale = float(self.noise * self.bound(count(total)))
+        # the same for the same sum, so that a round that is repeated after a crash gives nothing away; another for
+        # another sum or deviation, so that the difference of two releases still holds the noise of both
+        key = ("noise", number, cohort, scale.hex(), _digest(total))
+        return {
+            name: noisy(value, scale, rng.SecretStream(self.hidden(seed), *key, name)).div_(cohort).to(value.dtype)
+            for name, value in total.items()
+        }
 
-    def key(self, total: Mapping[str, Tensor], seed: int, number: int) -> int:
-        """The seed of a round's noise: the same for the same sum, so that a round that is repeated after a crash gives
-        nothing away; another for another sum, so that the difference of two attempts still holds the noise of both."""
-        digest = hashlib.sha256()
-        for name in sorted(total):
-            digest.update(name.encode() + b"\0" + total[name].contiguous().numpy().tobytes())
-        return rng.number(hidden_seed(seed, self), "noise", number, digest.hexdigest())
+    def hidden(self, seed: int) -> rng.Secret:
+        """What noise and cohorts of a run with this seed are drawn from."""
+        if not self.secret:
+            raise UsageError(
+                "privacy needs a secret of the server, or whoever knows the seed takes the noise off again: give "
+                "Privacy(secret=secrets.token_hex(32)), or train with `run`, which makes and keeps one"
+            )
+        return hmac.digest(bytes.fromhex(self.secret), f"progfed privacy, seed {seed}".encode(), "sha256")
 
     def spent(self, rounds: int, *, clients: int, asked: int) -> float:
         """Epsilon after this many rounds that each ask `asked` of `clients`: two populations that differ in the whole
@@ -84,18 +105,33 @@ class Privacy:
         return float(accounting().rdp.compute_epsilon(one.orders, rounds * one.rdp, self.delta)[0])
 
 
-def hidden_seed(seed: int, privacy: Privacy | None) -> int:
-    """The seed of what only the server may foresee: cohorts and noise."""
-    return rng.number(seed, "secret", privacy.secret) if privacy is not None and privacy.secret else seed
+def new_secret() -> str:
+    """A secret from the operating system's source of randomness."""
+    return secrets.token_hex(32)
 
 
-def gaussian(like: Mapping[str, Tensor], key: int) -> Tensors:
-    """Standard normal numbers in the shapes of `like`, rounded from double precision."""
-    drawn = rng.generator(key, "gaussian")
-    return {
-        name: torch.randn(like[name].shape, generator=drawn, dtype=torch.float64).to(like[name].dtype)
-        for name in sorted(like)
-    }
+def noisy(value: Tensor, scale: float, stream: rng.SecretStream) -> Tensor:
+    """`value` plus Gaussian noise of deviation `scale`, in double precision.
+
+    Which floats noise can reach depends on what it is added to, and their last bits would tell (Mironov, 2012). Both
+    are rounded to the same grid first, on which their sum is exact: every point of it can be reached from every value.
+    """
+    grid = 2.0 ** math.floor(math.log2(scale * FINEST))
+    drawn = stream.normal(value.numel()).view(value.shape).mul_(scale / grid).round_()
+    return (value.double() / grid).round_().add_(drawn).mul_(grid)
+
+
+def _digest(total: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(total):
+        digest.update(name.encode() + b"\0" + total[name].contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _strong(secret: str) -> bool:
+    """Whether a secret looks like 128 random bits: one in ten million such would be refused."""
+    digits = set(secret.lower())
+    return len(secret) >= 32 and len(secret) % 2 == 0 and digits <= set("0123456789abcdef") and len(digits) >= 8
 
 
 def accounting() -> Any:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from progfed.codec import Codec, Schema, numel, schema_of
+from progfed.codec import LIMIT, Codec, Schema, numel, schema_of
 from progfed.errors import MessageError
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, finite
@@ -30,7 +30,7 @@ whole model because it does not hold the one that a change starts from."""
 
 Memory = dict[str, Tensors]
 """What a client keeps from round to round, where a recipe asks for it: `held`, the model; `lost`, by its codec;
-`velocity`, its momentum."""
+`velocity`, its momentum. An engine of one's own may keep more under other names; a checkpoint has that too."""
 
 _MAGIC = b"PGFD"
 # magic, version, kind, stage, round, client, examples, loss, run, base, schema, codec, raw length, body length
@@ -140,6 +140,10 @@ def unseal(data: bytes, expected: Envelope, schema: Schema, codec: Codec) -> tup
         raise MessageError("examples", f"{found.examples} claimed, 1 to {expected.examples} possible")
     if not math.isfinite(found.loss):
         raise MessageError("not finite", f"the loss of client {found.client} is {found.loss}")
+    if abs(found.loss) > LIMIT:
+        raise MessageError(
+            "loss", f"client {found.client} claims {found.loss:g}, and {LIMIT:g} is the largest possible"
+        )
     tensors = codec.decode(body, schema)
     if not finite(tensors):
         raise MessageError("not finite", f"the tensors of client {found.client} hold NaN or infinite numbers")

@@ -15,11 +15,11 @@ from progfed import aggregate as aggregates
 from progfed import growth as policies
 from progfed import rng
 from progfed import server as servers
-from progfed.aggregate import Aggregate, Mean, Weighted
+from progfed.aggregate import Aggregate, Mean, Weighted, least
 from progfed.codec import Codec, Float, codec
 from progfed.errors import UsageError
 from progfed.growth import Growth, Plateau
-from progfed.privacy import Privacy, hidden_seed
+from progfed.privacy import Privacy
 from progfed.rate import Constant, Rate, as_rate
 from progfed.schedule import Phase, Schedule, follow
 from progfed.server import ServerOptimizer, fedavg
@@ -77,7 +77,8 @@ class Recipe:
     which stands for `Cosine` of it. The mean of the updates is weighted by their examples, or `uniform`. `up` and
     `down` are the codecs of the two directions. With `feedback` a client adds what its codec lost to its next update;
     with `delta` a client that took part in the round before is sent only the compressed change of the model it holds.
-    A round needs `min_updates` valid updates, or training stops. The schedule of `random` is drawn from `seed`.
+    A round needs `min_updates` valid updates, or training stops; a trimmed mean needs as many as it can trim. The
+    schedule of `random` is drawn from `seed`.
 
     `aggregate` says how updates become one; `privacy` makes that a noisy mean. With `over_selection` of 1.3 three
     reserves are asked besides every ten of the cohort and stand in for those whose update is missing or invalid; while
@@ -120,6 +121,11 @@ class Recipe:
             raise UsageError(f"a cohort is a whole number of 1 or more clients, not {self.cohort}")
         if not 1 <= self.min_updates <= self.cohort:
             raise UsageError(f"min_updates must be 1 to the cohort's {self.cohort}, not {self.min_updates}")
+        if self.cohort < least(self.aggregate):
+            raise UsageError(
+                f"{self.aggregate} drops nobody from a cohort of {self.cohort} and would be the plain mean: "
+                f"take a cohort of {least(self.aggregate)} or more, a larger share, or the median"
+            )
         if self.weighting not in ("examples", "uniform"):
             raise UsageError(f"weighting is by 'examples' or 'uniform', not {self.weighting!r}")
         if not 1 <= self.over_selection < math.inf:
@@ -137,6 +143,11 @@ class Recipe:
                 "privacy, which sees only the noisy model"
             )
 
+    @property
+    def needed(self) -> int:
+        """How many valid updates a round needs."""
+        return max(self.min_updates, least(self.aggregate))
+
     def check_population(self, clients: int) -> None:
         """Refuse a population that is too small for the cohort."""
         if self.cohort > clients:
@@ -148,11 +159,11 @@ class Recipe:
 
     def draw(self, clients: int, number: int) -> tuple[int, ...]:
         """Whom round `number` asks: the cohort in the order of clients, then the reserves in the order of call."""
-        seed = hidden_seed(self.seed, self.privacy)
+        seed = self.seed if self.privacy is None else self.privacy.hidden(self.seed)
         cohort = rng.sample(clients, self.cohort, seed, "sample", number)
         reserves = rng.sample(clients - self.cohort, self.asked(clients) - self.cohort, seed, "reserve", number)
         others = [_skipping(cohort, index) for index in reserves]
-        return cohort + tuple(sorted(others, key=lambda client: rng.number(seed, "call", number, client)))
+        return cohort + tuple(sorted(others, key=lambda client: rng.rank(seed, "call", number, client)))
 
     def combine(self, updates: Weighted, number: int) -> Tensors:
         """The updates of round `number` as one."""

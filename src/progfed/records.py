@@ -1,7 +1,8 @@
 """The run directory: what a run leaves on disk, line by line, and how it is read again.
 
 `experiment.json` says what was asked, `rounds.jsonl` has one line per round, `checkpoint/` what a resumed run needs,
-`model.safetensors` and `summary.json` the result.
+`model.safetensors` and `summary.json` the result. `privacy.secret`, which nobody else may read, is there while a run
+with differential privacy is not complete.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from multiprocessing.util import register_after_fork
 from pathlib import Path
 from typing import Any
 
-from progfed.checkpoint import make_directory, replace_file, storing, sync_directory
+from progfed.checkpoint import make_directory, open_itself, read_regular, replace_file, storing, sync_directory
 from progfed.errors import StorageError
 
 Record = dict[str, Any]
+
+SECRET = "privacy.secret"
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,30 @@ class RunDirectory:
         path = self.path / name
         return read_json(path) if path.exists() else None
 
+    def secret(self) -> str | None:
+        """The secret that the run's noise is drawn from, if it is there."""
+        path = self.path / SECRET
+        try:
+            return read_regular(path).decode("ascii", "replace").strip() if path.exists() else None
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read ({error.strerror or error}): make it readable") from error
+
+    def keep_secret(self, secret: str) -> None:
+        """Put the secret next to the records, for nobody else to read."""
+        replace_file(self.path / SECRET, f"{secret}\n".encode(), mode=0o600)
+
+    def forget_secret(self) -> None:
+        """Remove the secret: a run that is complete draws nothing any more, and may be handed on."""
+        with storing(self.path):
+            (self.path / SECRET).unlink(missing_ok=True)
+
     def records(self) -> list[Record]:
         """One record per round; a last line that a crash cut short is left out."""
         if not self.rounds.exists():
             return []
-        lines = self.rounds.read_bytes().split(b"\n")[:-1]
         try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
+            return [json.loads(line) for line in read_regular(self.rounds).split(b"\n")[:-1]]
+        except (OSError, ValueError, RecursionError) as error:
             raise StorageError(f"{self.rounds} is damaged ({error}): start over with --fresh") from error
 
     def cut(self, committed: int) -> None:
@@ -88,7 +107,7 @@ class RunDirectory:
                     f"{self.rounds} is missing, but round {committed} was committed: start over with --fresh"
                 )
             return
-        with storing(self.rounds), open(self.rounds, "rb+") as file:
+        with storing(self.rounds), open(self.rounds, "rb+", opener=open_itself) as file:
             for _ in range(committed):
                 if not file.readline().endswith(b"\n"):
                     raise StorageError(f"{self.rounds} has fewer than the {committed} committed rounds: use --fresh")
@@ -99,7 +118,7 @@ class RunDirectory:
     def log(self) -> Iterator[Log]:
         """The open `rounds.jsonl`, for appending."""
         with storing(self.rounds):
-            file = open(self.rounds, "ab", buffering=0)  # noqa: SIM115 closed below; unbuffered: see Log
+            file = open(self.rounds, "ab", buffering=0, opener=open_itself)  # noqa: SIM115 closed below; see Log
             sync_directory(self.path)
         with file:
             yield Log(file, self.rounds)
@@ -128,7 +147,7 @@ def opened(path: Path) -> Iterator[RunDirectory]:
     """A run directory that is made if need be, can be written, and is nobody else's while it is open."""
     try:
         make_directory(path)
-        lock = open(path / ".lock", "wb")  # noqa: SIM115 held for as long as the directory is open
+        lock = open(path / ".lock", "ab", opener=open_itself)  # noqa: SIM115 held for as long as the directory is open
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error.strerror}): choose another folder with --out") from error
     with lock:
@@ -144,8 +163,8 @@ def opened(path: Path) -> Iterator[RunDirectory]:
 def read_json(path: Path) -> Record:
     """A JSON object from a file, or a clear error."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        value = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"{path} cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise StorageError(f"{path} does not hold a JSON object")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
 from progfed import checkpoint, server
 from progfed.checkpoint import Checkpoint
-from progfed.errors import StorageError
+from progfed.errors import StorageError, UsageError
 from progfed.federate import Progress, Round
 from progfed.growth import Watch
+from progfed.privacy import new_secret
 from progfed.protocol import Cost, Memory, model_digest
+from progfed.recipe import Recipe
 from progfed.records import Log, Record, RunDirectory
 from progfed.tensors import Tensors
 
@@ -77,6 +79,14 @@ def to_checkpoint(progress: Progress, experiment: str, memories: dict[int, Memor
     tensors = {"model": progress.params, "server": slots, "held": progress.held, "lost": lost}
     if velocity:
         tensors["velocity"] = velocity
+    if more := {
+        f"{client}/{kind}/{name}": value
+        for client, memory in memories.items()
+        for kind, kept in memory.items()
+        if kind not in ("held", "lost", "velocity")
+        for name, value in kept.items()
+    }:
+        tensors["memories"] = more
     watch = progress.watch
     if watch.lengths or watch.signal:
         state["growth"] = {"lengths": watch.lengths, "signal": watch.signal, "path": watch.path}
@@ -90,21 +100,74 @@ def resume(directory: RunDirectory, experiment: str, memories: dict[int, Memory]
     directory.cut(found.round if found else 0)
     if found is None:
         return None
+    try:
+        check_setup(found, directory, experiment)
+        progress, known = restored(found)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(
+            f"{directory.checkpoints} has a state.json that does not fit its tensors "
+            f"({type(error).__name__}: {error}): start over with --fresh"
+        ) from error
+    for client, memory in known.items():
+        memories.setdefault(client, {}).update(memory)
+    return progress
+
+
+def check_setup(found: Checkpoint, directory: RunDirectory, experiment: str) -> None:
+    """Refuse a checkpoint of another experiment or set-up, or of numbers that no model has."""
     for key, now in (("experiment", experiment), ("torch", torch.__version__), ("threads", torch.get_num_threads())):
         if found.state[key] != now:
             raise StorageError(
                 f"{directory.path} was begun with {key} {found.state[key]}, now it is {now}: the numbers would differ; "
                 "continue in the same set-up, or start over with --fresh"
             )
+    for name, value in sorted(found.tensors["model"].items()):
+        if not value.is_floating_point():
+            raise StorageError(
+                f"{directory.checkpoints} has whole numbers ({value.dtype}) as {name}, which no model is trained in: "
+                "start over with --fresh"
+            )
+
+
+def restored(found: Checkpoint) -> tuple[Progress, dict[int, Memory]]:
+    """Progress, and what clients remember, as `to_checkpoint` stored them."""
     empty: server.State = {slot: {} for slot in found.state["slots"]}
     state = empty | unprefixed(found.tensors["server"])
     held = found.tensors["held"]
-    for client in found.state["holders"]:
-        memories.setdefault(client, {})["held"] = held
+    memories: dict[int, Memory] = {int(client): {"held": held} for client in found.state["holders"]}
     for kind in ("lost", "velocity"):
         for client, kept in unprefixed(found.tensors.get(kind, {})).items():
             memories.setdefault(int(client), {})[kind] = kept
-    return Progress(found.round, found.tensors["model"], state, held, Cost(**found.state["cost"]), watched(found))
+    for client, more in unprefixed(found.tensors.get("memories", {})).items():
+        memories.setdefault(int(client), {}).update(unprefixed(more))
+    cost = Cost(**found.state["cost"])
+    return Progress(int(found.round), found.tensors["model"], state, held, cost, watched(found)), memories
+
+
+def with_secret(recipe: Recipe, directory: RunDirectory) -> Recipe:
+    """The recipe with the secret that this run draws its noise from, where it promises privacy.
+
+    That is the one in the run's folder; before a round is finished the given one, or a new one, is put there.
+    """
+    if recipe.privacy is None:
+        return recipe
+    given, kept = recipe.privacy.secret, directory.secret()
+    if not directory.records():
+        kept = given or new_secret()
+        directory.keep_secret(kept)
+    if kept is None:
+        raise StorageError(
+            f"{directory.path} has lost its privacy.secret, without which its noise and cohorts would be others: "
+            "put it back, or start over with --fresh"
+        )
+    if given and given != kept:
+        raise StorageError(
+            f"{directory.path} was begun with another privacy secret: give that one or none, or start over with --fresh"
+        )
+    try:
+        return replace(recipe, privacy=replace(recipe.privacy, secret=kept))
+    except UsageError as error:
+        raise StorageError(f"{directory.path} has a damaged privacy.secret: start over with --fresh") from error
 
 
 def watched(found: Checkpoint) -> Watch:

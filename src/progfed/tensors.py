@@ -26,11 +26,6 @@ def sub(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Tensors:
     return {name: value - right[name] for name, value in left.items()}
 
 
-def select(tensors: Mapping[str, Tensor], names: Iterable[str]) -> Tensors:
-    """The entries with these names, in the order of `names`."""
-    return {name: tensors[name] for name in names}
-
-
 def part(name: str) -> str:
     """The part of the model that a parameter belongs to: `E2.conv.weight` -> `E2`."""
     return name.split(".", 1)[0]
@@ -75,6 +70,16 @@ def finite(tensors: Mapping[str, Tensor]) -> bool:
     """Whether every number is finite."""
     # a finite sum proves finite numbers at a fraction of the cost; finite numbers may still overflow a sum
     return all(math.isfinite(value.sum()) or bool(torch.isfinite(value).all()) for value in tensors.values())
+
+
+def bounded(tensors: Mapping[str, Tensor], limit: float) -> bool:
+    """Whether every number is finite and of a magnitude up to `limit`.
+
+    >>> bounded({"w": torch.tensor([1.0, -2.0])}, 2.0), bounded({"w": torch.tensor([float("nan")])}, 2.0)
+    (True, False)
+    """
+    ranges = [value.aminmax() for value in tensors.values() if value.numel()]
+    return all(float(low) >= -limit and float(high) <= limit for low, high in ranges)
 
 
 T = TypeVar("T")

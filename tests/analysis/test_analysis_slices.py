@@ -189,7 +189,16 @@ def test_runs_that_were_not_analysed_are_reported_without_pictures(runs: Path, t
     assert any("`progfed analyse`" in note for note in make_report([copy]).notes)
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", slices.to_bytes({"input": torch.zeros(2)})])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"junk",
+        slices.to_bytes({"input": torch.zeros(2)}),
+        slices.to_bytes({"input": torch.zeros(2, 3, 4), "truth": torch.zeros(2, 3, 5)}),
+    ],
+    ids=["empty", "junk", "no picture", "unequal shapes"],
+)
 def test_damaged_slices_are_named_and_the_rest_is_reported(runs: Path, tmp_path: Path, content: bytes) -> None:
     copy = Path(shutil.copytree(runs, tmp_path / "runs"))
     (copy / "symmetric" / slices.FILE).write_bytes(content)

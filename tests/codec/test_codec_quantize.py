@@ -79,6 +79,15 @@ def test_numbers_on_the_levels_stay_as_they_are(bits: int) -> None:
         assert_array_equal(through(Quantize(bits), levels, key), levels)
 
 
+@pytest.mark.parametrize("low", [2.849454879760742, 2.7380552291870117, 2.6582765579223633])
+def test_the_largest_number_never_becomes_the_level_after_the_last(low: float) -> None:
+    """For these ranges rounding puts the last level a little above 255; a code of 256 would be a 0 in a byte."""
+    high = {2.849454879760742: 10.696527481079102, 2.7380552291870117: 3.168504476547241}.get(low, 2.809612274169922)
+    values = np.full(600_000, high, dtype=np.float32)
+    values[0] = low
+    assert (np.abs(through(Quantize(8), values)[1:] - high) < 1e-5).all()
+
+
 @pytest.mark.parametrize("constant", [0.0, 1.0, -3.7, 1e30, 1e-45, 1e-38])
 def test_a_constant_tensor_is_exact(constant: float) -> None:
     values = np.full(77, constant, dtype=np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from progfed.engines.flower.grid import GRACE
 from progfed.engines.flower.wire import pack_update, unpack_update
 from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, TrainingError, UsageError
+from progfed.experiment import train
 from progfed.federate import Round, federate
-from progfed.flower import SIZES, known_sizes, noting, read_sizes, simulation
+from progfed.flower import SIZES, client, known_sizes, noting, read_sizes, simulation
+from progfed.privacy import Privacy
 from progfed.protocol import Update
 from progfed.recipe import Local, Recipe
 from progfed.schedule import end_to_end, progressive
@@ -392,3 +395,13 @@ def test_a_node_without_usable_settings_is_told_what_it_needs(settings: dict[str
 def test_partitions_share_out_all_clients_once(partitions: int) -> None:
     shares = [clients_of({"partition-id": p, "num-partitions": partitions}, 7) for p in range(partitions)]
     assert sorted(client for share in shares for client in share) == list(range(7))
+
+
+@pytest.mark.parametrize("secret", ["", "9c1f83e07a4b5d6210c4e8f7b3a29d51"], ids=["made by the run", "given"])
+def test_nodes_train_with_privacy_without_knowing_the_servers_secret(tmp_path: Path, secret: str) -> None:
+    on_nodes = tiny_experiment(recipe=recipe(weighting="uniform", privacy=Privacy(clip=1.0, noise=0.5)))
+    on_server = replace(on_nodes, recipe=replace(on_nodes.recipe, privacy=Privacy(clip=1.0, noise=0.5, secret=secret)))
+    engine = GridEngine(MemoryGrid(client(on_nodes), THREE), QUICK)
+    done = list(train(on_server, tmp_path, data=tmp_path, engine=lambda: nullcontext(engine)))
+    assert [record["rejected"] for record in done] == [{}] * 5
+    assert {record["clients"] for record in done} == {3}

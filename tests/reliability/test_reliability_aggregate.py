@@ -72,9 +72,9 @@ def test_a_clipped_update_keeps_its_direction_and_never_exceeds_the_norm(values:
 
 
 def test_an_aggregate_is_part_of_what_an_experiment_is() -> None:
-    assert describe(plain(aggregate=Trimmed(0.3)).experiment)["recipe"]["aggregate"] == {
+    assert describe(plain(aggregate=Trimmed(0.4)).experiment)["recipe"]["aggregate"] == {
         "type": "Trimmed",
-        "share": 0.3,
+        "share": 0.4,
     }
 
 

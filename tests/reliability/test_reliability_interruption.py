@@ -25,7 +25,7 @@ from progfed.chaos.storage import full_disks, read_only
 from progfed.cli import app, main
 from progfed.deploy.processes import start_time
 from progfed.engines.local import LocalEngine
-from progfed.errors import DataError, ProgfedError, StorageError, TrainingError, UsageError
+from progfed.errors import DataError, MessageError, ProgfedError, StorageError, TrainingError, UsageError
 from progfed.examples import Examples
 from progfed.experiment import run
 from progfed.federate import federate
@@ -192,7 +192,7 @@ def test_a_program_that_never_closes_its_engine_ends_and_its_workers_with_it(fol
 
 
 @pytest.mark.parametrize(
-    "error", [UsageError, DataError, TrainingError, StorageError], ids=lambda error: error.__name__
+    "error", [UsageError, DataError, TrainingError, StorageError, MessageError], ids=lambda error: error.__name__
 )
 def test_every_exit_code_is_documented_in_one_place_and_in_the_help(error: type[ProgfedError]) -> None:
     documented = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()

@@ -21,6 +21,7 @@ SCHEDULE = progressive(3, stages=3, lengths=(1, 1, 1), warmup=2)
 """Rounds inside each stage, inside both warm-ups, and on each side of every border between them."""
 CODECS = ("float", "fp16", "bf16", "LQ-8", "LQ-4", "LQ-2", "LQ-1", "LQ-4@16", "SP-25", "RAND-10", "TOP-10")
 CHAINS = ("LQ-8+SP-25", "SP-25+LQ-8", "ROT+LQ-2")
+SECRET = "9c1f83e07a4b5d6210c4e8f7b3a29d51"
 
 
 @pytest.fixture
@@ -81,9 +82,9 @@ def test_every_codec_goes_on_where_it_was(folder: Path, name: str, feedback: boo
         {"schedule": mixed(4, stages=3)},
         {"schedule": random(4, stages=3)},
         {"aggregate": Median()},
-        {"aggregate": Trimmed(0.3), "over_selection": 1.3},
+        {"aggregate": Trimmed(0.4), "over_selection": 1.3},
         {"aggregate": Clipped(0.5)},
-        {"privacy": Privacy(clip=1.0, noise=0.5), "weighting": "uniform"},
+        {"privacy": Privacy(clip=1.0, noise=0.5, secret=SECRET), "weighting": "uniform"},
         {"delta": True},
         {"local": Local(batch=2, momentum=0.9, keep_momentum=True)},
     ],

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from progfed import rng
 from progfed.analysis.source import Trained
 from progfed.blocks import Progressive, hold
-from progfed.checkpoint import replace_file
+from progfed.checkpoint import read_regular, replace_file
 from progfed.engines.local import one_thread
 from progfed.errors import StorageError, UsageError
 from progfed.examples import Examples, FederatedData
@@ -137,11 +137,11 @@ def read(run: Path) -> tuple[Discrepancy, ...]:
     if not path.exists():
         return ()
     try:
-        found = tuple(Discrepancy(**json.loads(line)) for line in path.read_text("utf-8").splitlines())
+        found = tuple(Discrepancy(**json.loads(line)) for line in read_regular(path).decode().splitlines())
         numbers = [value for one in found for value in (one.round, one.stage, one.gradient, one.submodel_gradient)]
         if not all(math.isfinite(value) for value in (*numbers, *(one.q or 0 for one in found))):
             raise ValueError("a value is not a number")
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise StorageError(f"{path} is damaged ({error}): make it again with `progfed analyse`") from error
     return found
 

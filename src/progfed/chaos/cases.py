@@ -106,7 +106,7 @@ SERVERS: dict[str, Callable[[], server.ServerOptimizer]] = {
     "fedadagrad": server.fedadagrad,
 }
 CODECS = ("float", "fp16", "LQ-8", "LQ-2", "TOP-10", "SP-25", "LQ-8+SP-25")
-AGGREGATES: tuple[Aggregate, ...] = (Mean(), Mean(), Mean(), Median(), Trimmed(0.3), Clipped(0.5))
+AGGREGATES: tuple[Aggregate, ...] = (Mean(), Mean(), Mean(), Median(), Trimmed(0.4), Clipped(0.5))
 SCHEDULES: tuple[Schedule, ...] = (
     progressive(5, stages=3, warmup=1, hold=False),
     progressive(4, stages=3, hold=False),
@@ -129,7 +129,7 @@ def case(number: int, *, seed: int = 0) -> Case:
     feedback, delta = (bool(draw.integers(2)) and model != "normed" for _ in range(2))
     recipe = Recipe(
         schedule=schedule,
-        cohort=int(pick((2, 3, 5))),
+        cohort=int(pick((3, 4, 5))),
         rate=pick((Constant(0.1), Cosine(0.2))),
         local=Local(epochs=1, batch=4, momentum=0.9 * int(draw.integers(2)), prox=0.1 * int(draw.integers(2))),
         server=SERVERS[optimizer](),

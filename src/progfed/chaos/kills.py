@@ -132,10 +132,10 @@ def _partly(die: Die) -> None:
     """Files are written to a half, then death."""
     real = checkpoint.write_synced
 
-    def write(path: Path, data: bytes) -> None:
+    def write(path: Path, data: bytes, **options: Any) -> None:
         path.write_bytes(data[: len(data) // 2])
         die()
-        real(path, data)
+        real(path, data, **options)
 
     checkpoint.write_synced = write
 

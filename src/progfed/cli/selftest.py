@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
 
@@ -10,23 +12,25 @@ import typer
 from progfed.chaos import TrialFailed
 from progfed.chaos.rows import perform, rows
 from progfed.cli.options import Json
-from progfed.cli.output import print_json
 
 Seconds = Annotated[float, typer.Option(help="The most that a trial which can be cut short may take.", min=1)]
 TrialSeed = Annotated[int, typer.Option("--seed", help="The seed of the trials; another one breaks other things.")]
 
 
-def selftest(seconds: Seconds = 20, seed: TrialSeed = 0, as_json: Json = False) -> None:
-    """Kill, unplug and deceive small runs for about a minute, and check that nothing is lost."""
-    from progfed.cli import main  # it mounts this command
+def command(main: Callable[[], None]) -> Callable[..., None]:
+    """The command `selftest`; `main` is the whole command line, for the trial that interrupts it."""
 
-    outcomes = []
-    for outcome in perform(rows(main), large=False, seed=seed, seconds=seconds):
-        outcomes.append(outcome)
-        if not as_json:
-            typer.echo(outcome.line())
-    if as_json:
-        print_json([asdict(outcome) for outcome in outcomes])
-    broken = [outcome.row for outcome in outcomes if outcome.failure]
-    if broken:
-        raise TrialFailed(f"{len(broken)} of {len(outcomes)} trials failed ({', '.join(broken)}): please report it")
+    def selftest(seconds: Seconds = 20, seed: TrialSeed = 0, as_json: Json = False) -> None:
+        """Kill, unplug and deceive small runs for about a minute, and check that nothing is lost."""
+        outcomes = []
+        for outcome in perform(rows(main), large=False, seed=seed, seconds=seconds):
+            outcomes.append(outcome)
+            if not as_json:
+                typer.echo(outcome.line())
+        if as_json:
+            typer.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+        broken = [outcome.row for outcome in outcomes if outcome.failure]
+        if broken:
+            raise TrialFailed(f"{len(broken)} of {len(outcomes)} trials failed ({', '.join(broken)}): please report it")
+
+    return selftest

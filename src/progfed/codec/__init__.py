@@ -1,6 +1,6 @@
 """Codecs: how named tensors become the bytes of a message, and back."""
 
-from progfed.codec.base import Codec, Float, Schema, numel, schema_of
+from progfed.codec.base import LIMIT, Codec, Float, Schema, numel, schema_of
 from progfed.codec.chain import Chain
 from progfed.codec.feedback import feedback
 from progfed.codec.half import Half
@@ -10,6 +10,7 @@ from progfed.codec.rotate import Rotate
 from progfed.codec.sparsify import Sparsify, Top
 
 __all__ = [
+    "LIMIT",
     "NAMES",
     "Chain",
     "Codec",

@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from progfed.errors import MessageError
 from progfed.tensors import Tensors
+
+LIMIT = 1e31
+"""The largest magnitude in a message: sums of larger numbers overflow. After rotating, rescaling and rotating back,
+which some codecs do, a number up to it still fits a float32."""
 
 Schema = dict[str, tuple[int, ...]]
 """The names and shapes of the float32 tensors in a message, in the order in which they are sent."""
@@ -26,6 +31,14 @@ def schema_of(tensors: Mapping[str, Tensor]) -> Schema:
 def numel(schema: Schema) -> int:
     """How many numbers the tensors of a schema hold."""
     return sum(math.prod(shape) for shape in schema.values())
+
+
+def check_finite(values: NDArray[Any], limit: float, *, of: str) -> None:
+    """Refuse floats that are not finite, or beyond a limit."""
+    if values.size:
+        low, high = torch.aminmax(torch.from_numpy(values))
+        if not (float(low) >= -limit and float(high) <= limit):
+            raise MessageError("not finite", f"{of} holds numbers that are not finite or exceed {limit:g}")
 
 
 class Codec(Protocol):
@@ -76,7 +89,9 @@ class Float:
     def decode(self, data: memoryview, schema: Schema) -> Tensors:
         if len(data) != self.size(schema):
             raise MessageError("length", f"{len(data)} bytes instead of {self.size(schema)}")
-        flat = torch.from_numpy(np.frombuffer(data, dtype="<f4").copy())
+        values = np.frombuffer(data, dtype="<f4").copy()
+        check_finite(values, LIMIT, of="message")
+        flat = torch.from_numpy(values)
         sizes = [math.prod(shape) for shape in schema.values()]
         return {
             name: piece.view(shape)

@@ -34,7 +34,7 @@ class Chain:
     steps: tuple[Step, ...]
 
     def __post_init__(self) -> None:
-        kinds = [next(kind for kind in (Coder, Selector, Rotate) if isinstance(step, kind)) for step in self.steps]
+        kinds = [_kind(step) for step in self.steps]
         if not kinds:
             raise UsageError("a chain needs at least one step; without compression use the codec float")
         if len(set(kinds)) < len(kinds):
@@ -62,3 +62,14 @@ class Chain:
 
     def decode(self, data: memoryview, schema: Schema) -> Tensors:
         return pipeline.decode(self.steps, data, schema)
+
+
+def _kind(step: object) -> type[object]:
+    """Which of the three things a step can be."""
+    for kind in (Coder, Selector, Rotate):
+        if isinstance(step, kind):
+            return kind
+    raise UsageError(
+        f"a chain is made of quantizers, masks and rotations, and {step!r} is none: use it by itself, or derive it "
+        "from progfed.codec.step.Coder or progfed.codec.sparsify.Selector"
+    )

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from progfed.codec.base import check_finite
 from progfed.codec.bits import Array
-from progfed.codec.step import DECODED_LIMIT, Coder, Flow, check_finite
+from progfed.codec.step import DECODED_LIMIT, Coder, Flow
 from progfed.errors import MessageError, UsageError
 
 _LARGEST_FLOAT16 = 65504.0

@@ -21,13 +21,10 @@ import torch
 from torch import Tensor
 
 from progfed.codec import bits as wire
-from progfed.codec.base import Schema
+from progfed.codec.base import LIMIT, Schema, check_finite
 from progfed.codec.bits import Array
 from progfed.errors import MessageError
 from progfed.tensors import Tensors
-
-LIMIT = 1e31
-"""The largest magnitude that is encoded: after rotating, rescaling and rotating back it still fits a float32."""
 
 DECODED_LIMIT = 512 * LIMIT
 """The largest magnitude that a decoder accepts: a rotation can concentrate two blocks in one number."""
@@ -188,14 +185,6 @@ def decode(steps: Sequence[Step], data: memoryview, schema: Schema) -> Tensors:
         values = steps[place].back(values, sides[place], (layouts[place], layouts[place + 1]))
     pieces = torch.split_with_sizes(torch.from_numpy(values), counts)
     return {name: piece.view(shape) for (name, shape), piece in zip(schema.items(), pieces, strict=True)}
-
-
-def check_finite(values: Array, limit: float, *, of: str) -> None:
-    """Refuse floats that are not finite, or beyond a limit."""
-    if values.size:
-        low, high = torch.aminmax(torch.from_numpy(values))
-        if not (float(low) >= -limit and float(high) <= limit):
-            raise MessageError("non-finite", f"{of} holds numbers that are not finite or exceed {limit:g}")
 
 
 def _flat(name: str, tensor: Tensor) -> Array:

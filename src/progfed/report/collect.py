@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from progfed.errors import StorageError, UsageError
+from progfed.errors import StorageError, UsageError, printable
 from progfed.records import Record, RunDirectory, flatten, read_json
 from progfed.report.readable import Settings, clean, readable
 
@@ -66,6 +66,11 @@ class Run:
     points: tuple[Point, ...]
     finished: bool
     readable: Settings = ()
+
+    @property
+    def folder(self) -> str:
+        """The run's folder as text, whatever characters its name has."""
+        return printable(str(self.path))
 
     @property
     def evaluated(self) -> tuple[Point, ...]:
@@ -124,7 +129,15 @@ def read_run(path: Path, problems: list[str]) -> Run:
             finished=_finished(directory, problems),
             readable=readable(described),
         )
-    except (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError, StopIteration) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        AttributeError,
+        StopIteration,
+        RecursionError,
+    ) as error:
         raise StorageError(f"{path} is damaged ({type(error).__name__}: {error})") from error
     if [point.round for point in run.points] != list(range(1, len(run.points) + 1)):
         raise StorageError(f"{directory.rounds} is damaged: its rounds do not count 1, 2, 3, …")
@@ -159,7 +172,7 @@ def folders(roots: list[Path], problems: list[str]) -> list[Path]:
             folder = described.parent
             aside = [part for part in folder.relative_to(root).parts if _MOVED_ASIDE.search(part)]
             if aside:
-                problems.append(f"{folder} was moved aside by --fresh and is left out")
+                problems.append(printable(f"{folder} was moved aside by --fresh and is left out"))
             else:
                 found.setdefault(folder.resolve(), folder)
     return list(found.values())

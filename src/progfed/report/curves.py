@@ -226,7 +226,7 @@ def _once(runs: list[Run], notes: list[str]) -> tuple[Run, ...]:
             best[run.seed] = run
             continue
         better, worse = sorted((other, run), key=lambda one: (one.finished, len(one.points)), reverse=True)
-        notes.append(f"{run.name}: seed {run.seed} is in two folders; {better.path} is used, {worse.path} is not")
+        notes.append(f"{run.name}: seed {run.seed} is in two folders; {better.folder} is used, {worse.folder} is not")
         best[run.seed] = better
     return tuple(best[seed] for seed in sorted(best))
 

@@ -29,7 +29,7 @@ def _unfinished(series: Series) -> list[str]:
             continue
         done = f"seed {run.seed} has {len(run.points)} of {run.planned} rounds"
         counted = "" if run in series.counted else ", and is not in the means"
-        found.append(f"{series.label}: {done}{counted}; `progfed run` on {run.path} continues it")
+        found.append(f"{series.label}: {done}{counted}; `progfed run` on {run.folder} continues it")
     return found
 
 

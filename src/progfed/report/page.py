@@ -172,7 +172,7 @@ def _seeds(study: Study) -> str:
         for run in series.runs:
             metric = spread(run.evaluated[-1].metric or 0.0, None) if run.evaluated else MISSING
             state = "finished" if run.finished else f"{len(run.points)} of {run.planned} rounds"
-            rows.append((series.label, str(run.seed), metric, state, str(run.path)))
+            rows.append((series.label, str(run.seed), metric, state, run.folder))
     table = Table("Every seed", ("run", "seed", f"{study.metric} %", "state", "folder"), tuple(rows))
     return f"<details><summary>Every seed and its folder</summary>{_table(table)}</details>"
 

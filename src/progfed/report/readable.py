@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from progfed.errors import printable
 from progfed.records import Record
 
 Settings = tuple[tuple[str, str], ...]
@@ -87,4 +88,4 @@ def clean(text: Any, longest: int = _LONGEST_NAME) -> str:
     """Text from a file, fit to be shown: one line of printable characters."""
     if not isinstance(text, str):
         raise TypeError(f"a name must be text, not {text!r:.40}")
-    return "".join(c if c.isprintable() else "�" for c in text)[:longest]
+    return printable(text)[:longest]
