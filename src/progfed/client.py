@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +14,8 @@ from torch import Tensor
 from progfed import rng
 from progfed.blocks import Progressive, hold
 from progfed.codec import Float, feedback
-from progfed.errors import MessageError, TrainingError
-from progfed.examples import Examples, FederatedData
+from progfed.errors import DataError, MessageError, ProgfedError, TrainingError, UsageError
+from progfed.examples import Examples, FederatedData, misfit, not_finite
 from progfed.fast import fast_inputs, gather
 from progfed.protocol import (
     ASK,
@@ -61,6 +62,7 @@ class Learner:
         """
         if task.phase != self._phase:
             self._replica, self._phase = Replica(self._model, task.phase, self._device), task.phase
+            self._takes_one: bool | None = None
         if not self._receive(task, memory):
             envelope = Envelope(ASK, self._run, task.round, task.phase.stage, task.client)
             return Update(task.client, seal(envelope, {}, Float(), 0)), memory
@@ -73,6 +75,8 @@ class Learner:
             with suppress(MessageError):  # the codec cannot hold such numbers
                 message, kept = self._reply(task, change, number, loss, memory)
                 return Update(task.client, message), kept | ({"velocity": velocity} if velocity else {})
+        if wrong := not_finite(examples):  # looked for only now: a model may well take such numbers
+            raise DataError(f"{self._named(task)} has {wrong}, and training on them fails: mend or remove them")
         message, kept = self._refused(task, number, memory)
         return Update(task.client, message), kept | {key: memory[key] for key in ("velocity",) if key in memory}
 
@@ -129,14 +133,41 @@ class Learner:
             step.resume([kept.get(name) for name in self._replica.names])
         if self._replica.draws_at_random:
             self._replica.draws.generator = rng.generator(self._recipe.seed, "masks", task.round, task.client)
-        losses = [(self._step(batch, step), len(batch.targets)) for batch in self._batches(task, examples)]
+        least = min(2, len(examples.targets), self._recipe.local.batch)
+        losses = [
+            (self._step(batch, step, task), len(batch.targets))
+            for batch in self._batches(task, examples)
+            if len(batch.targets) >= least or self._learns_from_one(batch.inputs)
+        ]
         # looked at only now: on a GPU each look would wait for the step before it
         total = sum(float(loss) * number for loss, number in losses)
-        loss = total / (len(examples.targets) * self._recipe.local.epochs)
+        loss = total / max(1, sum(number for _, number in losses))
         if not self._recipe.local.keep_momentum:
             return loss, {}
         now = {name: value.cpu().contiguous() for name, value in zip(self._replica.names, step.velocity, strict=False)}
         return loss, kept | now
+
+    def _learns_from_one(self, inputs: Any) -> bool:
+        """Whether the module can train on a batch of one example: batch normalisation may need two.
+
+        It is tried once a phase, and leaves neither statistics nor generators changed.
+        """
+        if self._takes_one is None:
+            module, drawn = self._replica.module, self._replica.draws.generator
+            statistics = [(buffer, buffer.clone()) for buffer in module.buffers()]
+            before = drawn.get_state() if drawn is not None else None
+            self._takes_one = True
+            try:
+                with torch.no_grad(), rng.default(0, "trial"):
+                    module(inputs)
+            except ValueError as error:
+                self._takes_one = "more than 1 value per channel" not in str(error)
+            finally:
+                for buffer, value in statistics:
+                    buffer.copy_(value)
+                if drawn is not None and before is not None:
+                    drawn.set_state(before)
+        return self._takes_one
 
     def _batches(self, task: Task, examples: Examples) -> Iterator[Examples]:
         """The batches of all epochs, each epoch in an order of its own, in the layout that the module wants.
@@ -167,13 +198,25 @@ class Learner:
             return Examples(inputs, targets)
         return Examples(tree_map(lambda leaf: leaf.to(self._device), inputs), targets.to(self._device))
 
-    def _step(self, batch: Examples, step: Sgd) -> Tensor:
+    def _step(self, batch: Examples, step: Sgd, task: Task) -> Tensor:
         """Forward, backward and a step of the optimizer, unless the loss forbids it; returns the loss."""
-        local = self._recipe.local
-        loss = total_loss(local.loss, self._replica.module(batch.inputs), batch.targets)
+        local, outputs = self._recipe.local, None
+        try:
+            outputs = self._replica.module(batch.inputs)
+            loss = total_loss(local.loss, outputs, batch.targets)
+        except ProgfedError:
+            raise
+        except Exception as error:
+            raise misfit(error, batch, self._model.example, self._named(task), outputs=outputs) from error
+        if not isinstance(loss, Tensor) or loss.dim():
+            found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise UsageError(f"the loss gives {found} where training needs a tensor of one number: return the mean")
         if local.skip_above == math.inf or loss < local.skip_above:  # who has no limit does not wait for the number
             step(loss)
         return loss.detach()
+
+    def _named(self, task: Task) -> str:
+        return f"{self._data.name}: client {task.client}"
 
 
 def _staged(examples: Examples, batch: int) -> int:

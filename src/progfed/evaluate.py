@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from progfed.blocks import Progressive, load
-from progfed.examples import Examples
+from progfed.errors import DataError, ProgfedError, UsageError
+from progfed.examples import Examples, misfit, not_finite
 from progfed.fast import fast_inputs, fast_layout
 from progfed.live import Live
 from progfed.schedule import Phase
-from progfed.tensors import Tensors, tree_map
+from progfed.tensors import Tensors, finite, tree_map
 
 BATCH = 250
 """Examples that are evaluated at once, where they are small."""
@@ -104,13 +105,33 @@ def scores(module: nn.Module, examples: Examples, metric: Metric, starts: range,
         for start in starts:
             piece = examples.take(slice(start, start + starts.step))
             inputs = tree_map(lambda leaf: leaf.to(device), fast_inputs(piece.inputs))
-            found.append(metric(_last(module(inputs)).cpu(), piece.targets))
+            outputs = _last(module(inputs)).cpu()
+            if not finite({"outputs": outputs}) and (wrong := not_finite(examples)):
+                raise DataError(f"the test set has {wrong}, and the model cannot be evaluated on them: mend them")
+            found.append(metric(outputs, piece.targets))
     return torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
+
+
+def check_test(model: Progressive, phase: Phase, test: Examples, metric: Metric) -> None:
+    """Refuse a test set on which the phase's model or the metric fails, before anything is trained: one is tried."""
+    one, outputs, given = test.take(slice(0, 1)), None, None
+    try:
+        with torch.inference_mode():
+            outputs = _last(model.phase_module(phase).eval()(one.inputs))
+            given = metric(outputs, one.targets)
+    except ProgfedError:
+        raise
+    except Exception as error:
+        raise misfit(error, one, model.example, "the test set", outputs=outputs) from error
+    if not isinstance(given, Tensor) or given.dim() != 1:
+        shape = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        raise UsageError(f"the metric gives {shape}: a metric returns a vector, the score of each example of a batch")
 
 
 def percent(pieces: Sequence[Tensor]) -> float:
     """The mean of all scores, in percent; the same bits however the examples were shared out."""
-    return 100 * float(torch.cat(list(pieces)).mean())
+    joined = torch.cat(list(pieces))
+    return 100 * float((joined if joined.is_floating_point() else joined.double()).mean())
 
 
 class Examiner:

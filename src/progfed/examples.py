@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from progfed.errors import DataError
-from progfed.tensors import tree_len, tree_map
+from progfed.errors import DataError, ProgfedError, UsageError
+from progfed.tensors import leaves, tree_len, tree_map
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,99 @@ class Examples:
 
 
 Augment = Callable[[Examples, torch.Generator], Examples]
+
+
+def ready(given: Any, where: str) -> Examples:
+    """Examples as training takes them, from `Examples` or a pair of inputs and targets; `where` names them in errors.
+
+    Arrays become tensors, and a list of targets one tensor; tensors come to the processor and leave their gradients
+    behind; inputs of other floating types become float32, and labels of other whole types than bytes int64.
+    """
+    if isinstance(given, tuple | list) and len(given) == 2:
+        given = Examples(*given)
+    if not isinstance(given, Examples):
+        raise DataError(f"{where} is {type(given).__name__}: give Examples(inputs, targets), or a pair of the two")
+    try:
+        examples = Examples(ready_inputs(given.inputs), _targets(given.targets))
+        number = examples.number
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{where} cannot be read: {_first_line(error)}") from error
+    if len(examples.targets) != number:
+        raise DataError(f"{where} has {number} inputs and {len(examples.targets)} targets: give one of each an example")
+    return examples
+
+
+def ready_inputs(tree: Any) -> Any:
+    """Inputs as training takes them: a tree of tensors on the processor, without gradients, floats as float32."""
+    if isinstance(tree, Mapping):
+        return {name: ready_inputs(value) for name, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        return type(tree)(ready_inputs(value) for value in tree)
+    leaf = torch.from_numpy(tree) if isinstance(tree, np.ndarray) else tree
+    if not isinstance(leaf, Tensor):
+        raise TypeError(f"inputs are tensors, or tuples, lists and dicts of tensors, not {type(leaf).__name__}")
+    if not leaf.dim():
+        raise TypeError("inputs have a first dimension, the examples, but this is a single number")
+    leaf = leaf.detach().cpu()
+    return leaf.float() if leaf.is_floating_point() else leaf
+
+
+def _targets(given: Any) -> Tensor:
+    if isinstance(given, Mapping | str):
+        raise TypeError(f"targets are one tensor with a row for each example, not {type(given).__name__}")
+    targets = torch.as_tensor(given).detach().cpu()
+    if not targets.dim():
+        raise TypeError("targets have a first dimension, the examples, but this is a single number")
+    return targets.long() if targets.dtype in (torch.int8, torch.int16, torch.int32) else targets
+
+
+def not_finite(examples: Examples) -> str:
+    """Where the inputs or targets hold a number that is not finite, as a phrase; empty where they hold none."""
+    for name, tree in (("inputs", examples.inputs), ("targets", examples.targets)):
+        for leaf in leaves(tree):
+            bad = (~torch.isfinite(leaf)).flatten(1).any(1) if leaf.dim() > 1 else ~torch.isfinite(leaf)
+            if bad.any():
+                first = int(bad.nonzero()[0])
+                return f"{name} that are not finite in {int(bad.sum())} of {len(leaf)} examples, the first is {first}"
+    return ""
+
+
+def misfit(error: Exception, examples: Examples, made_for: Any, where: str, *, outputs: Any = None) -> ProgfedError:
+    """What to tell a user whose model failed on examples, or, where it gave `outputs`, whose loss or metric failed.
+
+    `made_for` is the model's own example: where the inputs differ from it, that is the likely cause.
+    """
+    reason = _first_line(error)
+    if "more than 1 value per channel" in reason:
+        return DataError(
+            f"{where} has a batch of one example, on which batch normalisation cannot learn: "
+            "give every client two examples or more and batches of two or more, or use group normalisation"
+        )
+    if outputs is not None:
+        hint = "; class labels are whole numbers: give targets.long()" if examples.targets.is_floating_point() else ""
+        return DataError(
+            f"{where} has targets {_shown(examples.targets)}, which the loss or metric cannot compare with the model's "
+            f"outputs {_shown(outputs)} ({reason}){hint}"
+        )
+    inputs, example = _shown(examples.inputs), _shown(made_for)
+    if inputs != example:
+        return DataError(f"{where} has inputs {inputs}, but the model was made for {example} ({reason})")
+    return UsageError(f"the model fails on {where}, whose inputs are {inputs} ({reason})")
+
+
+def _shown(tree: Any) -> str:
+    """Types and shapes of a tree of tensors: `float32 [n, 3, 32, 32]`."""
+    try:
+        found = leaves(tree)
+    except TypeError:
+        return type(tree).__name__
+    return ", ".join(
+        f"{str(x.dtype).removeprefix('torch.')} [{', '.join(['n', *map(str, x.shape[1:])])}]" for x in found
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 @dataclass(frozen=True)
@@ -53,6 +147,8 @@ class FederatedData:
     deepest: Sequence[int] = ()
 
     def __post_init__(self) -> None:
+        if not hasattr(self.sizes, "__len__"):
+            raise DataError(f"{self.name}: sizes are a list, the number of examples of each client, not {self.sizes!r}")
         check_deepest(self.deepest, len(self.sizes), self.name)
 
     @property
@@ -61,21 +157,23 @@ class FederatedData:
 
     def client(self, index: int) -> Examples:
         """The examples of one client, checked: as many as declared, and labels inside the classes."""
-        examples = self.load(index)
+        examples = ready(self.load(index), f"{self.name}: client {index}")
         number = examples.number
         if number == 0:
             raise DataError(f"{self.name}: client {index} has no examples: leave it out of the population")
-        if number != self.sizes[index] or len(examples.targets) != number:
+        if number != self.sizes[index]:
             raise DataError(
-                f"{self.name}: client {index} was declared with {self.sizes[index]} examples, "
-                f"but has {number} inputs and {len(examples.targets)} targets"
+                f"{self.name}: client {index} was declared with {self.sizes[index]} examples, but has {number}"
             )
         self._check_labels(examples.targets, f"client {index}")
         return examples
 
     def test_examples(self) -> Examples:
         """The test set, checked like a client's examples."""
-        examples = self.test()
+        given = self.test() if callable(self.test) else self.test
+        examples = ready(given, f"{self.name}: the test set")
+        if not examples.number:
+            raise DataError(f"{self.name}: the test set has no examples, so no model can be evaluated: give it some")
         self._check_labels(examples.targets, "the test set")
         return examples
 
@@ -105,25 +203,28 @@ def check_deepest(deepest: Sequence[int], clients: int, name: str = "data") -> N
 
 
 def from_clients(
-    clients: Sequence[tuple[Any, Tensor]],
-    test: tuple[Any, Tensor],
+    clients: Sequence[tuple[Any, Any]],
+    test: tuple[Any, Any],
     *,
     classes: int | None = None,
     augment: Augment | None = None,
     name: str = "your data",
     deepest: Sequence[int] = (),
 ) -> FederatedData:
-    """A population from one (inputs, targets) pair per client, held in memory.
+    """A population from one (inputs, targets) pair per client, held in memory; see `ready` for what they may be.
 
     >>> data = from_clients([(torch.zeros(3, 2), torch.tensor([0, 1, 1]))], test=(torch.zeros(1, 2), torch.tensor([0])))
     >>> data.clients, data.client(0).number
     (1, 3)
     """
-    held = [Examples(inputs, targets) for inputs, targets in clients]
+    held = [ready(pair, f"{name}: client {index}") for index, pair in enumerate(clients)]
+    if not held:
+        raise DataError(f"{name}: there are no clients: give a pair of inputs and targets for each")
+    held_out = ready(test, f"{name}: the test set")
     return FederatedData(
         sizes=tuple(examples.number for examples in held),
         load=lambda index: held[index],
-        test=lambda: Examples(*test),
+        test=lambda: held_out,
         classes=classes,
         augment=augment,
         name=name,

@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from progfed import checkpoint
+from torch import nn
+
+from progfed import checkpoint, rng
 from progfed.blocks import Progressive
 from progfed.engines.local import LocalEngine, one_thread
-from progfed.errors import UsageError
-from progfed.evaluate import Examiner, Metric, accuracy
+from progfed.errors import DataError, UsageError
+from progfed.evaluate import Examiner, Metric, accuracy, check_test
 from progfed.examples import FederatedData
 from progfed.federate import Round, federate
 from progfed.flops import phase_cost
@@ -33,6 +35,8 @@ class Experiment:
     """A model, data, and a recipe; `run` names the variant, `baseline` the run it is compared with.
 
     `model` and `data` are values or functions that make them; a function for data is given the folder of data sets.
+    A function for a model is called with torch's generator set by the seed of the recipe: the same seed makes the same
+    model on every machine, another seed another one. A split model that is given as a value keeps its weights.
     `clients` and `examples` declare the population, so that costs can be planned without the data.
     """
 
@@ -52,10 +56,20 @@ class Experiment:
             raise UsageError(f"a model is evaluated every 1 or more rounds, not every {self.evaluate_every}")
 
     def make_model(self) -> Progressive:
-        return self.model if isinstance(self.model, Progressive) else self.model()
+        if isinstance(self.model, Progressive):
+            return self.model
+        with rng.default(self.recipe.seed, "model"):
+            made = None if isinstance(self.model, nn.Module) or not callable(self.model) else self.model()
+        if not isinstance(made, Progressive):
+            kind = type(self.model if made is None else made).__name__
+            raise UsageError(f"the model of {self.name} is {kind}, which cannot grow: give progfed.split({kind}, …)")
+        return made
 
     def make_data(self, root: Path) -> FederatedData:
-        return self.data if isinstance(self.data, FederatedData) else self.data(root)
+        made = self.data(root) if callable(self.data) else self.data
+        if not isinstance(made, FederatedData):
+            raise DataError(f"the data of {self.name} are {type(made).__name__}: give progfed.from_clients(…)")
+        return made
 
 
 def run(experiment: Experiment, out: Path | str, *, data: Path | str = "data", workers: int = 1) -> Record:
@@ -96,6 +110,7 @@ def train(
             return
         model, population, recipe, name = parts(experiment, data)
         test = population.test_examples()
+        check_test(model, recipe.schedule[0], test, experiment.metric)
         here: Callable[[], AbstractContextManager[Engine]] = partial(
             LocalEngine,
             model,

@@ -231,7 +231,7 @@ def _progress(experiment: Experiment, folder: Path, total: int) -> Iterator[Any]
 
         def show(record: Record) -> None:
             bar.update(task, completed=record["round"])
-            if record["metric"] is not None:
+            if record["metric"] is not None or record["rejected"]:
                 bar.update(task, note=_note(record))
 
         yield show
@@ -246,4 +246,6 @@ def _note(record: Record) -> str:
     metric = f"{record['metric']:6.2f} %" if record["metric"] is not None else " " * 8
     warmup = " warm-up" if record["warmup"] else ""
     sent = amount(total["down_bytes"] + total["up_bytes"], "B")
-    return f"stage {record['stage']}{warmup}  loss {record['loss']:.4f}  {metric}  {sent}"
+    refused = ", ".join(f"{count} {reason}" for reason, count in sorted(record["rejected"].items()))
+    rejected = f"  rejected: {refused}" if refused else ""
+    return f"stage {record['stage']}{warmup}  loss {record['loss']:.4f}  {metric}  {sent}{rejected}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
-from progfed.examples import Augment, Examples, FederatedData
+from progfed.examples import Augment, Examples, FederatedData, ready
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,5 +69,6 @@ class _Counted(Sequence[int]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         if index not in self._known:
-            self._known[index] = self._data.load(self._folder, index).number
+            loaded = self._data.load(self._folder, index)
+            self._known[index] = ready(loaded, f"{self._data.name}: client {index}").number
         return self._known[index]

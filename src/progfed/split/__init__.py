@@ -18,10 +18,9 @@ from progfed.split.assemble import Assembly, assemble
 from progfed.split.heads import Channels, Head, Kind, Task, infer, supplied, temporary
 from progfed.split.layout import Balance, Layout, arrange
 from progfed.split.parts import EarlyExit
-from progfed.split.trace import Trace, copied, few, trace
+from progfed.split.trace import Trace, copied, few, plain, trace
 from progfed.split.unet import Nested, UNet
 from progfed.split.verify import verify
-from progfed.tensors import tree_map
 
 __all__ = ["UNet", "split"]
 
@@ -54,10 +53,14 @@ def split(
     Temporary heads are made for the `task`, which the output's shape tells where it is not given, or are yours
     (`heads`: S-1 modules, or functions that make them). Those of a classifier average the features over the cells of a
     grid, the largest that costs little beside the model; `heads="pooled"` averages over all positions, as the paper
-    does. `channels` says which axis of the features they are, where the layers do not tell; `bias` is what the biases
-    of the temporary heads begin with, a number for each class (see `biased`; the model's own head begins as it is). A
-    U-Net is described by `unet`, which says where to cut.
+    does. Where the inputs have an `attention_mask`, heads that average over tokens leave out padding, and one of yours
+    whose forward takes `attention_mask` is given it. `channels` says which axis of the features they are, where the
+    layers do not tell; `bias` is what the biases of the temporary heads begin with, a number for each class (see
+    `biased`; the model's own head begins as it is). A U-Net is described by `unet`, which says where to cut.
     """
+    model = plain(model)
+    if not isinstance(stages, int):
+        raise UsageError(f"stages is a number, such as 3, not {stages!r}")
     own, inputs = copied(model), few(example)
     seen = trace(own, inputs, flops=balance == "flops")
     modules = [key for key, _ in model.named_modules() if key]
@@ -78,7 +81,7 @@ def split(
     progressive, assembly = made
     progressive = replace(
         progressive,
-        example=tree_map(lambda leaf: leaf[:1].detach().cpu(), example),
+        example=few(example, 1),
         name=f"{name or type(model).__name__}-{_fingerprint(model, progressive, bias)}",
     )
     verify(progressive, assembly.skeleton, inputs, seen.output)

@@ -15,10 +15,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from progfed import rng
 from progfed.errors import UsageError
+from progfed.examples import ready_inputs
 from progfed.tensors import tree_map
 
 Node = Any
 """A node of torch's autograd graph; the same node is the same object for as long as somebody holds it."""
+
+_PARALLEL = nn.DataParallel, nn.parallel.DistributedDataParallel
 
 
 @dataclass
@@ -41,11 +44,15 @@ class Call:
 
 @dataclass(frozen=True)
 class Trace:
-    """The forward of an example: calls by module name, the output, and the parameters behind any node of the graph."""
+    """The forward of an example: calls by module name, the output, and the parameters behind any node of the graph.
+
+    `mask` is the shape of the attention mask among the inputs; empty where there is none.
+    """
 
     calls: dict[str, Call]
     output: Tensor
     parameters: dict[str, Tensor]
+    mask: tuple[int, ...] = ()
 
     def reach(self, start: Node, *, without: Node = None) -> set[Node]:
         """The nodes that `start` was computed from, `start` included, not going past `without`."""
@@ -99,8 +106,22 @@ def features(output: Any) -> Tensor | None:
     return output if isinstance(output, Tensor) else None
 
 
+def plain(model: nn.Module) -> nn.Module:
+    """The model itself, out of what `torch.compile` or `nn.DataParallel` have put around it."""
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"split takes a model, an nn.Module that was made, not {model!r}")
+    while inner := model._modules.get("_orig_mod") or (isinstance(model, _PARALLEL) and model.module):
+        model = inner
+    compiled = [name for name, module in model.named_modules() if "_orig_mod" in module._modules]
+    if compiled:
+        raise UsageError(f"layer {compiled[0]!r} is compiled: split the model before its layers are compiled")
+    return model
+
+
 def copied(model: nn.Module) -> nn.Module:
     """A copy of the model to look at, in evaluation mode, with gradients everywhere; the model stays as it is."""
+    if not any(value.requires_grad for value in model.parameters()):
+        raise UsageError("no parameter of the model learns: call model.requires_grad_() before it is split")
     if any(is_lazy(value) for value in (*model.parameters(), *model.buffers())):
         raise UsageError("the model has lazy layers, whose shapes are not known yet: run it once on an example first")
     try:
@@ -154,7 +175,13 @@ def trace(model: nn.Module, inputs: Any, *, flops: bool = False) -> Trace:
         output = logits(_on_example(model, inputs))
     if output.grad_fn is None:
         raise UsageError("no gradient reaches the parameters from the model's output: split needs a model that learns")
-    return Trace(calls, output, dict(model.named_parameters()))
+    mask = attention_mask(inputs)
+    return Trace(calls, output, dict(model.named_parameters()), () if mask is None else tuple(mask.shape))
+
+
+def attention_mask(inputs: Any) -> Tensor | None:
+    """The mask that tells tokens from padding, under the name that it has in transformers, where inputs have one."""
+    return inputs.get("attention_mask") if isinstance(inputs, dict) else None
 
 
 def _on_example(model: nn.Module, inputs: Any) -> Any:
@@ -173,6 +200,9 @@ def brief(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def few(example: Any) -> Any:
-    """Two examples of the batch, or one where there is but one: enough to see what the model does."""
-    return tree_map(lambda leaf: leaf[:2].detach().cpu(), example)
+def few(example: Any, number: int = 2) -> Any:
+    """The first examples of the batch, or as many as there are, as training takes them."""
+    try:
+        return tree_map(lambda leaf: leaf[:number], ready_inputs(example))
+    except TypeError as error:
+        raise UsageError(f"the example cannot be used: {error}") from error
