@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,20 @@ def needs_one(argument):
 
 grown = progfed.split(net, stages=2, example=image)
 number = 7
+
+
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a_layer_with_a_name_that_is_long_enough_to_be_cut = nn.Linear(4, 5)
+        self.another_layer_with_a_name_that_is_long_enough_to_be_cut = nn.Linear(5, 3)
+
+    def forward(self, numbers):
+        hidden = self.a_layer_with_a_name_that_is_long_enough_to_be_cut(numbers)
+        return self.another_layer_with_a_name_that_is_long_enough_to_be_cut(hidden.relu())
+
+
+by_name = progfed.split(Named(), stages=1, example={"numbers": torch.zeros(2, 4)})
 """
 
 
@@ -167,3 +183,20 @@ def test_a_mistake_is_one_line(
     assert stopped.value.code == 2
     assert len(errors) == 1
     assert message in errors[0]
+
+
+def test_a_progressive_model_whose_inputs_have_names_is_shown(file: Path) -> None:
+    found = shown(f"{file}:by_name")
+    assert [stage["parameters"] for stage in found["stages"]] == [4 * 5 + 5 + 5 * 3 + 3]
+
+
+def test_names_are_complete_where_there_is_no_terminal_and_folded_where_there_is_little_room(file: Path) -> None:
+    command, name = (
+        [sys.executable, "-m", "progfed", "inspect", f"{file}:by_name"],
+        "a_layer_with_a_name_that_is_long_enough",
+    )
+    plain = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    for environment, whole in ((plain, True), (plain | {"COLUMNS": "80"}, False)):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert (name in done.stdout) == whole
+        assert "…" not in done.stdout

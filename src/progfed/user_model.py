@@ -34,7 +34,7 @@ def user_model(target: str, *, example: str | Tensor | None, stages: int | None,
     if isinstance(model, Progressive):
         if options or stages not in (None, model.stages):
             raise UsageError(f"{target} is progressive already, with {model.stages} stages: it cannot be split again")
-        tried(lambda: model.at(model.stages), model.example, target)
+        tried(lambda: model.at(model.stages), (model.example,), target)  # it takes any tree as one argument
         return model
     if not isinstance(model, nn.Module):
         raise UsageError(

@@ -218,3 +218,80 @@ def test_a_parameter_belongs_to_the_block_that_uses_it_not_to_the_module_that_ho
     model = split(Late(), stages=2, example=torch.zeros(2, 5, dtype=torch.int64), cuts=("h.0",), head="out")
     assert "E2.scale" in model.init("E2", seed=0)
     assert identity(Experiment(name="late", model=model, data=population(), recipe=recipe()))
+
+
+def fresh() -> Progressive:
+    """A model that draws its weights when it is made, as users write it."""
+    return split(ResNet(group), stages=3, example=torch.zeros(2, 3, 16, 16), cuts=("layer1", "layer2"))
+
+
+def seeded(seed: int, **changes: Any) -> Experiment:
+    made: dict[str, Any] = {"model": fresh, "data": population(), "recipe": recipe(seed=seed), **changes}
+    return Experiment(name="seeds", **made)
+
+
+def weights(experiment: Experiment) -> Tensor:
+    """The first weights of the first block: those of the network, where they are not drawn anew by the seed."""
+    return next(iter(experiment.make_model().init("E1", seed=experiment.recipe.seed).values()))
+
+
+def test_a_seed_makes_the_same_model_every_time_and_another_seed_another_one() -> None:
+    torch.manual_seed(1)
+    first = weights(seeded(0))
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    assert torch.equal(weights(seeded(0)), first)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(weights(seeded(1)), first)
+    kept = seeded(0, model=fresh())
+    assert torch.equal(weights(kept), weights(replace(kept, recipe=recipe(seed=1))))
+
+
+def test_a_model_that_a_function_makes_is_continued_to_the_same_bits(tmp_path: Path) -> None:
+    for _ in train(seeded(3), tmp_path / "whole", data=tmp_path):
+        pass
+    while not (tmp_path / "parts" / "summary.json").exists():
+        torch.manual_seed(len(list(tmp_path.rglob("*"))))  # another process would stand elsewhere
+        rounds = train(seeded(3), tmp_path / "parts", data=tmp_path)
+        next(rounds, None)
+        rounds.close()  # type: ignore[attr-defined]
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert models[0] == models[1]
+
+
+def compiled(model: nn.Module) -> Any:
+    return torch.compile(model, backend="eager")  # nothing is run, so no compiler need be loaded
+
+
+def test_what_is_put_around_a_model_is_taken_off_before_it_is_split() -> None:
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    plain = split(net, stages=2, example=torch.zeros(2, 6))
+    for around in (compiled(net), nn.DataParallel(net), compiled(nn.DataParallel(net))):
+        model = split(around, stages=2, example=torch.zeros(2, 6))
+        assert (model.name, model.origin) == (plain.name, plain.origin)
+
+
+def test_a_model_with_compiled_layers_is_refused() -> None:
+    net = nn.Sequential(nn.Linear(6, 8), compiled(nn.Linear(8, 8)), nn.Linear(8, 3))
+    with pytest.raises(UsageError, match="layer '1' is compiled: split the model before"):
+        split(net, stages=2, example=torch.zeros(2, 6))
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "sentence"),
+    [
+        (nn.Linear, {}, "split takes a model, an nn.Module that was made"),
+        (nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 3)).requires_grad_(False), {}, "no parameter of the model learns"),
+        (nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 3)), {"stages": "2"}, "stages is a number, such as 3, not '2'"),
+        (nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 3)), {"example": [1.0, 2.0]}, "the example cannot be used"),
+    ],
+)
+def test_what_cannot_be_split_is_one_sentence(model: Any, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        split(model, **{"stages": 1, "example": torch.zeros(2, 6), **changes})
+
+
+def test_an_example_in_double_precision_or_an_array_stands_for_floats() -> None:
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    for example in (torch.zeros(2, 6).double(), torch.zeros(2, 6).numpy()):
+        assert split(net, stages=1, example=example).example.dtype is torch.float32

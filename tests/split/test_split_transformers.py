@@ -12,6 +12,7 @@ from torch import nn
 from progfed import Phase, rng, split
 from progfed.blocks import state
 from progfed.flops import phase_cost
+from progfed.split.heads import PooledTokens
 from progfed.split.trace import call, logits
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32, "num_labels": 4}
@@ -81,3 +82,51 @@ def test_a_temporary_head_of_a_tied_language_model_is_nothing_but_a_norm() -> No
         "G1.norm.weight": (16,),
         "G1.norm.bias": (16,),
     }
+
+
+def padded(tokens: int) -> dict[str, torch.Tensor]:
+    """Sentences of 5 and 8 tokens, followed by padding up to so many."""
+    mask = (torch.arange(tokens) < torch.tensor([[5], [8]])).long()
+    return {"input_ids": (torch.arange(2 * 16).view(2, 16)[:, :tokens] % 29 + 1) * mask, "attention_mask": mask}
+
+
+def test_temporary_heads_of_sentences_do_not_see_padding() -> None:
+    with rng.default(0, "zoo"):
+        net, _ = bert()
+    model = split(net, stages=3, example=padded(12))
+    for stage in (1, 2, 3):
+        module = model.at(stage).eval()
+        torch.testing.assert_close(module(padded(9)), module(padded(16)))
+
+
+def test_without_a_mask_the_mean_is_over_all_tokens_as_ever() -> None:
+    with rng.default(0, "zoo"):
+        net, inputs = bert()
+    plain = split(net, stages=3, example={"input_ids": IDS})
+    masked = split(net, stages=3, example=inputs)
+    assert type(plain.make("G1")) is PooledTokens
+    assert plain.init("G1", seed=0).keys() == masked.init("G1", seed=0).keys()
+    assert plain.name != masked.name  # they are trained differently, so they are different experiments
+    full = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
+    torch.testing.assert_close(masked.at(1).eval()(full), plain.at(1).eval()({"input_ids": IDS}))
+
+
+class Last(nn.Module):
+    """A head of a user's own that wants the mask: the last token that is no padding decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(16, 4)
+
+    def forward(self, features: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        last = attention_mask.sum(1) - 1
+        scores: torch.Tensor = self.fc(features[torch.arange(len(features)), last])
+        return scores
+
+
+def test_a_head_of_ones_own_that_takes_the_mask_is_given_it() -> None:
+    with rng.default(0, "zoo"):
+        net, _ = bert()
+    model = split(net, stages=2, example=padded(12), heads=[Last])
+    module = model.at(1).eval()
+    torch.testing.assert_close(module(padded(9)), module(padded(16)))

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
 
-from progfed.cli.options import Json, existing_folder
+from progfed.cli.options import Json, console, existing_folder
 from progfed.cli.output import print_json
 from progfed.data.catalog import CATALOG, find, load
 from progfed.data.fetch import fetch
@@ -178,4 +178,4 @@ def _table(*columns: str) -> Table:
 
 
 def _print(table: Table) -> None:
-    Console().print(table)
+    console().print(table)

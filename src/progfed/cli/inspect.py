@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from progfed.blocks import Progressive
-from progfed.cli.options import Json, Runs, at_least_one, chosen
+from progfed.cli.options import Json, Runs, at_least_one, chosen, console
 from progfed.cli.output import print_json, printable
 from progfed.errors import UsageError
 from progfed.examples import FederatedData
@@ -93,10 +92,10 @@ def _compared(found: list[Experiment], runs: list[str] | None) -> list[Experimen
 
 
 def _show(found: Overview) -> None:
-    console = Console(highlight=False)
+    shown = console()
     title = f"{found.experiment} / {found.run}: {found.model}, T = {found.rounds} rounds, batch {found.batch}"
-    console.print(Text(printable(title), style="bold"))
-    console.print(_table(found.stages))
+    shown.print(Text(printable(title), style="bold"))
+    shown.print(_table(found.stages))
     print("\nbytes of a client's round, down and up")
     for line in picture(found.schedule, eighths=_can_print(_EIGHTHS)):
         print(line)
@@ -109,7 +108,7 @@ def _show(found: Overview) -> None:
 def _table(stages: tuple[StageView, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("stage", justify="right")
-    table.add_column("adds")
+    table.add_column("adds", overflow="fold")
     for heading in ("parameters", "message", "head's share", "FLOPs of an example", "peak memory", "activations"):
         table.add_column(heading, justify="right")
     for one in stages:

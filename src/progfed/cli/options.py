@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from progfed import experiments
 from progfed.errors import DataError, StorageError, UsageError
@@ -55,6 +57,13 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Move an earlier run in the
 
 DATA = Path(os.environ.get("PROGFED_DATA", "data"))
 WORKERS = os.cpu_count() or 1
+_WIDE = 1000
+
+
+def console(width: int | None = None) -> Console:
+    """Where tables are printed: as wide as the terminal, and as wide as they need to be where there is none."""
+    complete = None if "COLUMNS" in os.environ or sys.stdout.isatty() else _WIDE
+    return Console(highlight=False, width=width or complete)
 
 
 def chosen(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from progfed import experiments
-from progfed.cli.options import Json, Name, Rounds, Runs, Seed, Settings, Warmup, chosen
+from progfed.cli.options import Json, Name, Rounds, Runs, Seed, Settings, Warmup, chosen, console
 from progfed.cli.output import print_json, printable
 from progfed.plan import Plan, plans
 from progfed.report.numbers import amount, percent
@@ -38,7 +37,7 @@ def list_experiments(as_json: Json = False) -> None:
         column.overflow = "fold"
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
-    Console().print(table)
+    console().print(table)
 
 
 def plan(
@@ -57,9 +56,9 @@ def plan(
     if as_json:
         print_json(found)
         return
-    console = Console(width=width)
+    shown = console(width)
     for planned in found:
-        console.print(_table(planned))
+        shown.print(_table(planned))
 
 
 def _table(planned: Plan) -> Table:

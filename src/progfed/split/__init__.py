@@ -105,7 +105,7 @@ def _growing(
     else:
         task = task or (infer(output, ends) if ends else "classification")
         room = SHARE * sum(parameter.numel() for parameter in model.parameters()) if known(heads) == "grid" else 0.0
-        kind = Kind(task, output, channels, room)
+        kind = Kind(task, output, channels, room, seen.mask)
         made = [temporary(kind, end, tied=assembly.embedding(output[-1], end.shape[-1])) for end in ends]
     progressive = Progressive(
         blocks=_blocks(assembly, stages),

@@ -56,13 +56,15 @@ class Kind:
     """What all temporary heads of a model have in common.
 
     `output` is the shape of the model's own output. A grid in front of a class for the whole input may have `room`
-    parameters.
+    parameters. `mask` is the shape of the inputs' attention mask: a head that averages over its tokens then leaves out
+    padding.
     """
 
     task: Task
     output: Shape
     channels: Channels | None
     room: float
+    mask: Shape = ()
 
 
 def temporary(kind: Kind, end: Call, *, tied: str = "") -> Make:
@@ -71,6 +73,8 @@ def temporary(kind: Kind, end: Call, *, tied: str = "") -> Make:
     width = end.shape[-1 if last else 1]
     places = end.shape[1:-1] if last else end.shape[2:]
     if task == "classification" and len(output) == 2:
+        if last and len(kind.mask) == 2 and kind.mask == end.shape[:-1]:
+            return lambda: MaskedTokens(width, output[1])
         if fitted := fitted_grid(places, width, output[1], kind.room):
             return lambda: Grid(width, output[1], fitted[0], width=fitted[1], last=last)
         return (lambda: PooledTokens(width, output[1])) if last else pooled_head(width, output[1])
@@ -115,6 +119,16 @@ class PooledTokens(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         pooled: Tensor = self.fc(self.norm(features).flatten(1, -2).mean(1))
         return pooled
+
+
+class MaskedTokens(PooledTokens):
+    """`PooledTokens` whose mean is over the tokens that the attention mask leaves, and not over padding."""
+
+    def forward(self, features: Tensor, attention_mask: Tensor) -> Tensor:  # type: ignore[override]
+        weights = attention_mask.to(features.dtype).unsqueeze(-1)
+        pooled: Tensor = (self.norm(features) * weights).sum(1) / weights.sum(1).clamp(min=1)
+        scores: Tensor = self.fc(pooled)
+        return scores
 
 
 class Tokens(nn.Module):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from progfed.fast import guard_norms
 from progfed.split.heads import TiedTokens
-from progfed.split.trace import call, features, logits
+from progfed.split.trace import attention_mask, call, features, logits
 from progfed.tensors import tree_map
 
 
@@ -174,18 +175,23 @@ class EarlyExit:
             for depth in heads:
                 if depth < stages:
                     module = self.skeleton.model.get_submodule(self.cuts[depth - 1])
-                    hook = _exit(_ready(heads[depth], parts["E1"]), outputs, last=depth == deepest)
+                    hook = _exit(_ready(heads[depth], parts["E1"], inputs), outputs, last=depth == deepest)
                     stack.callback(module.register_forward_hook(hook).remove)
             with suppress(_Reached):
                 outputs.append(self.skeleton.run(parts, inputs, training=blocks[0].training))
         return outputs
 
 
-def _ready(head: nn.Module, first: nn.Module) -> Callable[[Any], Tensor]:
-    """A head as a function of the features alone: one that uses the model's embedding is lent it."""
+def _ready(head: nn.Module, first: nn.Module, inputs: Any) -> Callable[[Any], Tensor]:
+    """A head as a function of the features alone: one that uses the model's embedding or its mask is lent it."""
     if isinstance(head, TiedTokens):
         return partial(head, weight=first.tensor(head.embedding))  # type: ignore[operator]
-    return head
+    mask = attention_mask(inputs)
+    return partial(head, attention_mask=mask) if mask is not None and _takes_mask(head.forward) else head
+
+
+def _takes_mask(forward: Callable[..., Any]) -> bool:
+    return "attention_mask" in signature(forward).parameters
 
 
 def _exit(head: Callable[[Any], Tensor], outputs: list[Tensor], *, last: bool) -> Callable[[nn.Module, Any, Any], None]:
