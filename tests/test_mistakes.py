@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,3 +209,28 @@ def test_tensors_that_are_ready_are_not_copied() -> None:
     found = ready(Examples(tree, torch.tensor([0, 1], dtype=torch.uint8)), "these")
     assert found.inputs["tokens"].data_ptr() == tree["tokens"].data_ptr()  # type: ignore[attr-defined]
     assert found.inputs["mask"][1].dtype is found.targets.dtype is torch.uint8
+
+
+DIVERGING = """
+import torch
+from torch import nn
+import progfed
+
+draw = torch.Generator().manual_seed(0)
+clients = [(torch.randn(8, 6, generator=draw), torch.randint(0, 3, (8,), generator=draw)) for _ in range(3)]
+clients[1] = clients[1][0] * 1e37, clients[1][1]
+net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+EXPERIMENT = progfed.Experiment(
+    name="diverging",
+    model=lambda: progfed.split(net, stages=1, example=torch.zeros(1, 6)),
+    data=progfed.from_clients(clients, test=clients[0]),
+    recipe=progfed.Recipe(schedule=progfed.end_to_end(1, stages=1), cohort=3, local=progfed.Local(batch=2)),
+)
+"""
+
+
+def test_the_terminal_says_how_many_updates_were_rejected_and_why(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(DIVERGING)
+    command = [sys.executable, "-m", "progfed", "run", str(tmp_path / "mine.py"), "--out", str(tmp_path / "out")]
+    done = subprocess.run([*command, "--workers", "1"], capture_output=True, text=True, check=True)
+    assert "rejected: 1 not finite" in done.stderr
