@@ -37,6 +37,8 @@ NODES = 100
 """A simulation has at most this many virtual nodes; beyond it a node holds several clients."""
 SIZES = "clients.json"
 """The file of a run in which the server keeps how many examples each client has, as the nodes told it."""
+HOLDERS = "nodes.json"
+"""The file of a run in which the server keeps which node has held which client first."""
 
 
 def client(experiment: Experiment) -> ClientApp:
@@ -62,11 +64,13 @@ def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any
     out = Path(str(settings.get("out", "runs"))) / f"{experiment.run}-seed{experiment.recipe.seed}"
     data = Path(str(settings.get("data", "data")))
     sizes: Sequence[int] = ()
+    engine.holders |= read_numbers(out / HOLDERS)
     if isinstance(experiment.data, OwnData):
         sizes = known_sizes(engine, out, data, experiment.data.clients)
         experiment = replace(experiment, data=experiment.data.knowing(sizes))
     engine.sizes(experiment.make_data(data).clients)
     for record in train(experiment, out, data=data, engine=partial(noting, engine, out, sizes), checkpoint_every=1):
+        write_numbers(out / HOLDERS, engine.holders)  # those of nodes that have come since
         LOG.info("%s", told(record))
     LOG.info("complete: %s", out.absolute())
 
@@ -99,21 +103,34 @@ def known_sizes(engine: GridEngine, out: Path, data: Path, clients: int) -> Sequ
 
 def read_sizes(path: Path, clients: int) -> Sequence[int]:
     """What a run was told before about its clients."""
-    try:
-        told = json.loads(path.read_text())
-        return [int(told[str(client)]) for client in range(clients)]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(
-            f"{path} does not tell the examples of {clients} clients ({error!r}): remove it to ask them again"
-        ) from error
+    told = read_numbers(path)
+    if not set(range(clients)) <= told.keys() or min(told.values()) < 1:
+        raise DataError(f"{path} does not tell the examples of {clients} clients: remove it to ask them again")
+    return [told[client] for client in range(clients)]
 
 
 @contextmanager
 def noting(engine: GridEngine, out: Path, sizes: Sequence[int]) -> Iterator[GridEngine]:
-    """The engine, once the run keeps what it was told: when it continues it must not be told other numbers."""
-    if sizes and not (out / SIZES).exists():
-        replace_file(out / SIZES, json.dumps({str(client): size for client, size in enumerate(sizes)}).encode())
+    """The engine, once the run keeps what it was told: when it continues it must not be told other things."""
+    write_numbers(out / SIZES, dict(enumerate(sizes)))
+    write_numbers(out / HOLDERS, engine.holders)
     yield engine
+
+
+def read_numbers(path: Path) -> dict[int, int]:
+    """A number for each client, from a file; none where there is none."""
+    try:
+        return {int(client): int(number) for client, number in json.loads(path.read_text()).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} does not hold a number for each client ({error}): remove it to ask anew") from error
+
+
+def write_numbers(path: Path, numbers: Mapping[int, int]) -> None:
+    """Write a number for each client, where they are new."""
+    if numbers and read_numbers(path) != numbers:
+        replace_file(path, json.dumps({str(client): number for client, number in sorted(numbers.items())}).encode())
 
 
 def simulation(

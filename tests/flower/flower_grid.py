@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 Behaviour = Callable[[Message, Message], list[Message]]
 """What becomes of a node's reply, given the message and the reply: none, one or several replies."""
+
+
+STUCK = 30.0
+"""Seconds after which the grid gives up on content that never comes: longer than any test waits."""
 
 
 class MemoryGrid:
@@ -21,6 +26,9 @@ class MemoryGrid:
         self.behaviour: dict[int, Behaviour] = {}
         self.offline: set[int] = set()
         self.mute: set[int] = set()
+        self.stuck: set[int] = set()
+        self.given_up = False
+        self.says: dict[int, str] = {}
         self.refused: set[int] = set()
         self.refusing = False
         self.pushed: list[Message] = []
@@ -47,6 +55,8 @@ class MemoryGrid:
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
+            if isinstance(reply, threading.Event):
+                self.given_up = not reply.wait(STUCK)
         self.replied += replies
         return replies
 
@@ -61,6 +71,11 @@ class MemoryGrid:
             reply = self._app(crossed(message), self.contexts[node])
         except Exception as error:
             reply = Message(Error(code=1, reason=str(error)), reply_to=message)
+        if node in self.stuck:
+            return [threading.Event()]  # type: ignore[list-item]
+        if node in self.says and message.metadata.message_type.startswith("query"):
+            said = RecordDict({"progfed.fields": ConfigRecord({"sizes": self.says[node]})})
+            return [Message(said, reply_to=message)]
         after = self.behaviour.get(node, lambda message, reply: [reply])
         return after(message, reply) if message.metadata.message_type.startswith("train") else [reply]
 

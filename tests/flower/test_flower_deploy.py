@@ -29,7 +29,7 @@ from progfed.deploy.federation import Federation
 from progfed.deploy.keys import make_certificates, make_node_key, make_operator_secret, remember_operator
 from progfed.deploy.processes import Process, family, free_port, read, start, start_time, stop, write
 from progfed.engines.flower.superlink import Gate, Receive, Scope, Send, read_secret
-from progfed.engines.flower.supernode import AGAIN, hasten_content
+from progfed.engines.flower.supernode import AGAIN, AT_LAST, bound_content, hasten_content
 from progfed.engines.flower.worker import _forget
 from progfed.errors import DataError, ProgfedError, StorageError, UsageError
 from progfed.examples import Examples
@@ -296,7 +296,10 @@ def test_flower_still_has_the_waits_that_are_shortened() -> None:
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
     from flwr.supernode import start_client_internal
 
-    assert "initial_backoff" in pull_objects.__kwdefaults__
+    assert {"initial_backoff", "backoff_cap", "max_time"} <= pull_objects.__kwdefaults__.keys()
     assert callable(start_client_internal.time.sleep)
     hasten_content()
     assert pull_objects.__kwdefaults__["initial_backoff"] == AGAIN
+    assert pull_objects.__kwdefaults__["backoff_cap"] == AT_LAST
+    bound_content(5.0)
+    assert pull_objects.__kwdefaults__["max_time"] == 5.0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
 from flwr.app import Context, Error, Message, RecordDict
@@ -22,7 +24,7 @@ from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, TrainingError, UsageError
 from progfed.experiment import train
 from progfed.federate import Round, federate
-from progfed.flower import SIZES, client, known_sizes, noting, read_sizes, simulation
+from progfed.flower import HOLDERS, SIZES, client, known_sizes, noting, read_numbers, read_sizes, simulation
 from progfed.privacy import Privacy
 from progfed.protocol import Update
 from progfed.recipe import Local, Recipe
@@ -339,6 +341,78 @@ def test_messages_that_flower_does_not_take_are_missed_and_not_taken_for_others(
     grid.refusing = True
     done = list(federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN))
     assert [r.rejected for r in done] == [{"missing": 2}] * len(done)
+
+
+def never(message: Message, reply: Message) -> list[Any]:
+    """Announces a reply whose content never comes."""
+    return [threading.Event()]
+
+
+def test_a_reply_whose_content_never_comes_keeps_no_other_waiting_and_misses_the_deadline() -> None:
+    wanted = recipe(cohort=6)
+    grid = grid_of(wanted)
+    grid.behaviour[55] = never
+    done = rounds(wanted, GridEngine(grid, replace(QUICK, deadline=1.0)))
+    assert [(r.clients, r.rejected) for r in done] == [(4, {"missing": 2})] * len(done)
+    assert not grid.given_up
+
+
+def test_a_node_whose_first_answer_never_comes_does_not_keep_the_others_from_starting() -> None:
+    grid = grid_of(recipe(), {**THREE, 99: {"clients": "0"}})
+    grid.stuck = {99}
+    assert set(GridEngine(grid, replace(QUICK, answer=60.0)).sizes(6)) == set(range(6))
+    assert not grid.given_up
+
+
+@pytest.mark.parametrize(("status", "gone"), [(404, False), (500, False), (401, True)])
+def test_a_reply_that_the_superlink_refuses_to_hand_out_is_that_replys_fault_alone(status: int, gone: bool) -> None:
+    wanted = recipe(cohort=6)
+    grid = grid_of(wanted)
+    request = httpx.Request("POST", "https://superlink")
+    error = httpx.HTTPStatusError("no", request=request, response=httpx.Response(status, request=request))
+    grid.behaviour[55] = lambda message, reply: [error]  # type: ignore[list-item]
+    if gone:
+        with pytest.raises(httpx.HTTPStatusError):
+            rounds(wanted, GridEngine(grid, QUICK))
+    else:
+        assert {r.clients for r in rounds(wanted, GridEngine(grid, QUICK))} == {4}
+
+
+def test_a_client_stays_with_the_node_that_held_it_first_even_while_that_is_away() -> None:
+    wanted = recipe(cohort=6)
+    grid = grid_of(wanted, {**THREE, 99: {"clients": "0,1,2,3,4,5"}})
+    grid.offline = {99}
+    engine, seen = GridEngine(grid, QUICK), []
+    for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN):
+        seen.append(one.rejected)
+        grid.offline = {77} if one.number == 1 else set()  # the greedy node comes when another has gone
+    assert seen == [{}, {"missing": 2}, {}, {}, {}]
+    assert engine.holders == {0: 11, 3: 11, 1: 55, 4: 55, 2: 77, 5: 77}
+    assert 99 not in {m.metadata.dst_node_id for m in grid.pushed if m.metadata.message_type.startswith("train")}
+
+
+def test_a_run_that_continues_knows_which_node_held_a_client_first(tmp_path: Path) -> None:
+    first = GridEngine(grid_of(recipe()), QUICK)
+    first.sizes(6)
+    with noting(first, tmp_path, []):
+        pass
+    again = GridEngine(grid_of(recipe(), {99: {"clients": "0,1,2,3,4,5"}, **THREE}), QUICK)
+    again.holders |= read_numbers(tmp_path / HOLDERS)
+    again.sizes(6)
+    assert 99 not in again.holders.values()
+
+
+def test_impossible_numbers_of_a_node_are_neither_used_nor_kept(tmp_path: Path) -> None:
+    grid = grid_of(recipe())
+    grid.says[55] = '{"1": -1, "4": 9223372036854775808}'
+    with pytest.raises(TrainingError, match="2 of 6 are missing"):
+        known_sizes(GridEngine(grid, QUICK), tmp_path, tmp_path, 6)
+    grid.says[55] = '{"1": 5, "6": 5, "4000000": 5}'
+    engine = GridEngine(grid, QUICK)
+    engine.sizes(6)
+    assert set(engine.holders) == {0, 1, 2, 3, 5}
+    grid.says[55] = "[" * 10**5
+    assert set(GridEngine(grid, QUICK).sizes(6)) == {0, 2, 3, 5}
 
 
 def test_no_nodes_at_all_is_an_error_that_says_what_to_look_at() -> None:

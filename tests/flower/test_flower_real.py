@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import ssl
+import stat
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,13 +31,15 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from typer.testing import CliRunner
 
 from flower.deployed import alive_with, make_app, outcome, progfed
+from flower.lying import lying
 from progfed.cli import app as commands
 from progfed.deploy.federation import Federation
 from progfed.deploy.keys import make_node_key
-from progfed.deploy.processes import free_port
+from progfed.deploy.processes import free_port, stop
 from progfed.errors import UsageError
 from progfed.experiment import run
 from progfed.experiments import load
+from tiny import tiny_data
 
 Client = TypeVar("Client", ControlHttpClient, RuntimeHttpClient)
 
@@ -140,6 +143,11 @@ def test_a_second_federation_in_the_same_folder_is_refused(federation: Path) -> 
         Federation(federation).up(1)
 
 
+def test_secrets_and_the_database_are_their_owners_only(federation: Path) -> None:
+    for name in ("keys/operator.secret", "keys/node-0", "certificates/server.key", "flwr/credentials.yaml", "state.db"):
+        assert stat.S_IMODE((federation / name).stat().st_mode) == 0o600, name
+
+
 def test_the_operator_registers_lists_and_reads_logs(federation: Path, tmp_path: Path) -> None:
     flwr = Federation(federation).commands
     make_node_key(tmp_path / "new")
@@ -201,6 +209,30 @@ def test_the_certificate_alone_is_not_given_the_task_of_a_server_app(federation:
     wanted = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
     with connected(RuntimeHttpClient, federation) as stranger, pytest.raises(httpx.HTTPStatusError, match="401"):
         stranger.AcquireTask(wanted)
+
+
+def test_nodes_that_announce_replies_and_never_send_them_stall_no_round_and_end_no_run(
+    data: Path, federation: Path, tmp_path: Path
+) -> None:
+    there = Federation(federation)
+    make_app(tmp_path / "app", rounds=2, cohort=6)
+    make_node_key(tmp_path / "key")
+    there.commands.flwr("supernode", "register", str(tmp_path / "key.pub"), "progfed")
+    replaced = [process for process in there.processes if process.name.startswith("node-2")]
+    stop(replaced)  # asked to end, it signs off, and another can come with its key
+    sizes = tiny_data(clients=6).sizes
+    own = there.path / "keys" / "node-2"
+    with (
+        lying(address(federation), ca(federation), own, {2: sizes[2], 5: sizes[5]}) as tasks,
+        lying(address(federation), ca(federation), tmp_path / "key", {}) as questions,
+    ):
+        out = str(tmp_path / "runs")
+        settings = ["--set", f"out={out}", "--set", "deadline=12", "--set", "start=15"]
+        progfed("deploy", "run", str(tmp_path / "app"), "--dir", str(federation), *settings)
+    records = outcome(tmp_path / "runs" / "tiny-seed3")[1]
+    assert [(record["clients"], record["rejected"]) for record in records] == [(4, {"missing": 2})] * len(records)
+    assert tasks.count("train.progfed") == 2 * len(records)
+    assert set(questions) == {"query.progfed"}
 
 
 def connected(kind: type[Client], federation: Path) -> Client:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from progfed.engines.flower.wire import (
+    MOST,
     opaque,
     pack_hosted,
     pack_memory,
@@ -42,7 +43,7 @@ def test_an_update_is_unpacked_as_it_was_packed(client: int, message: bytes) -> 
     assert unpack_update(pack_update(Update(client, message))) == Update(client, message)
 
 
-@given(st.dictionaries(numbers, numbers))
+@given(st.dictionaries(numbers, st.integers(1, MOST)))
 def test_what_a_node_holds_is_unpacked_as_it_was_packed(sizes: dict[int, int]) -> None:
     assert unpack_hosted(pack_hosted(sizes)) == sizes
 
@@ -101,6 +102,19 @@ def test_what_is_no_message_is_refused_with_a_reason(content: RecordDict) -> Non
     for unpack in (unpack_task, unpack_update):
         with pytest.raises(MessageError):
             unpack(content)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *('{"0": 0}', '{"0": -5}', '{"0": 9223372036854775808}', '{"0": 1e3}', '{"0": true}', '{"-1": 5}', '{"a": 5}'),
+        *("[1]", "[" * 10**5, "[" * 10**6, '{"0": ' + "9" * 10**4 + "}", " " * 10**7 + '{"0": 5}', "", 3),
+    ],
+    ids=lambda said: str(said)[:20],
+)
+def test_impossible_numbers_of_examples_are_refused(said: str) -> None:
+    with pytest.raises(MessageError):
+        unpack_hosted(RecordDict({"progfed.fields": ConfigRecord({"sizes": said})}))
 
 
 @pytest.mark.parametrize("damaged", [b"", b"garbage", bytes(8) + b"{}", b"\xff" * 40])

@@ -104,7 +104,16 @@ def main() -> None:
         parser.error("nodes and the operator are known by TLS and keys only: certificates and --enable-supernode-auth")
     config.superexec_auth_secret = options.operator_secret.read_bytes()
     _give_secret(flower, options.operator_secret.absolute())
+    _keep_private(config.database)
     serve(flower, config, secret)
+
+
+def _keep_private(database: str) -> None:
+    """Make the database its owner's only, if it is a file: the tokens of server apps are in it."""
+    if not database.startswith(":") and "://" not in database:
+        path = Path(database)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
 
 
 def _give_secret(flower: Any, path: Path) -> None:

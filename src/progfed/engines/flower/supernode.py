@@ -21,6 +21,8 @@ POLL = "PROGFED_NODE_POLL"
 """The variable of the environment that says how many seconds a node may sleep."""
 AGAIN = 0.05
 """Seconds until content that is still on its way is asked for again, doubled each time as Flower does."""
+AT_LAST = 1.0
+"""Seconds to which that grows: 10 with Flower."""
 
 
 def hasten_content() -> None:
@@ -29,6 +31,14 @@ def hasten_content() -> None:
         defaults = function.__kwdefaults__
         if defaults and "initial_backoff" in defaults:
             defaults["initial_backoff"] = min(AGAIN, defaults["initial_backoff"])
+            defaults["backoff_cap"] = min(AT_LAST, defaults["backoff_cap"])
+
+
+def bound_content(seconds: float) -> None:
+    """Wait no longer than this for content that was announced; Flower would for two hours."""
+    defaults = inflatable_utils.pull_objects.__kwdefaults__
+    if defaults and "max_time" in defaults:
+        defaults["max_time"] = seconds
 
 
 def hasten_node(longest: float) -> None:

@@ -20,6 +20,8 @@ from progfed.schedule import Phase
 
 KIND = "progfed.v1"
 """How Flower names the arrays of this protocol: no library of tensors will take them for its own."""
+MOST, LONGEST = 10**9, 10**7
+"""The most examples that a client may have, and the most characters of what a node says about its clients."""
 _BYTES, _FIELDS, _KEY = "progfed.bytes", "progfed.fields", "message"
 
 
@@ -75,12 +77,18 @@ def pack_hosted(sizes: Mapping[int, int]) -> RecordDict:
 
 
 def unpack_hosted(content: RecordDict) -> dict[int, int]:
-    """What `pack_hosted` packed."""
+    """What `pack_hosted` packed, if it is possible: clients from 0 on, of 1 to `MOST` examples each."""
     try:
-        listed = json.loads(_fields(content)["sizes"])
-        return {int(client): _whole(number) for client, number in listed.items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        text = _fields(content)["sizes"]
+        if len(text) > LONGEST:
+            raise ValueError(f"{len(text)} characters")
+        listed = {int(client): _whole(number) for client, number in json.loads(text).items()}
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise MessageError("fields", f"a list of clients that cannot be read: {error}") from error
+    for client, number in listed.items():
+        if client < 0 or not 1 <= number <= MOST:
+            raise MessageError("fields", f"client {client} with {number} examples: there are 1 to {MOST}")
+    return listed
 
 
 def pack_memory(memory: Memory) -> bytes:
