@@ -227,7 +227,7 @@ def test_nodes_that_announce_replies_and_never_send_them_stall_no_round_and_end_
         lying(address(federation), ca(federation), tmp_path / "key", {}) as questions,
     ):
         out = str(tmp_path / "runs")
-        settings = ["--set", f"out={out}", "--set", "deadline=12", "--set", "start=15"]
+        settings = ["--set", f"out={out}", "--set", "deadline=12"]
         progfed("deploy", "run", str(tmp_path / "app"), "--dir", str(federation), *settings)
     records = outcome(tmp_path / "runs" / "tiny-seed3")[1]
     assert [(record["clients"], record["rejected"]) for record in records] == [(4, {"missing": 2})] * len(records)
