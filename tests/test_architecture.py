@@ -23,7 +23,7 @@ LAYERS = [
     {"schedule", "rate", "examples"},
     {"blocks", "codec", "server", "aggregate", "privacy", "growth", "course"},
     {"fast", "heads"},
-    {"flops", "protocol", "evaluate", "losses", "published"},
+    {"flops", "budget", "protocol", "evaluate", "losses", "published"},
     {"recipe"},
     {"replica"},
     {"client", "downlink", "inbox", "memory"},
