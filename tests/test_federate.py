@@ -160,7 +160,7 @@ def test_local_sgd_equals_torch_sgd_over_many_batches() -> None:
     ours = [torch.randn(3, 2, generator=draw).requires_grad_()]
     theirs = nn.Parameter(ours[0].detach().clone())
     optimizer = torch.optim.SGD([theirs], lr=0.1, momentum=0.9, weight_decay=0.01)
-    step = Sgd(ours, Local(momentum=0.9, weight_decay=0.01), 0.1)  # type: ignore[arg-type]
+    step = Sgd(ours, Local(momentum=0.9, weight_decay=0.01, clip=None), 0.1)  # type: ignore[arg-type]
     for _ in range(5):
         x = torch.randn(4, 3, generator=draw)
         step(((x @ ours[0]) ** 2).mean())
@@ -307,6 +307,22 @@ def test_clipping_equals_torchs_to_the_bit(norm: float, momentum: float, decay: 
         torch.nn.utils.clip_grad_norm_(theirs, norm)
         optimizer.step()
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_a_gradient_that_two_parameters_share_is_scaled_once() -> None:
+    from progfed.replica import clipped
+
+    one, other = torch.full((2, 2), 3.0).requires_grad_(), torch.full((4,), 3.0).requires_grad_()
+    grads = torch.autograd.grad((one.view(-1) + other).square().sum(), [one, other])
+    expected = [grad / torch.cat([part.flatten() for part in grads]).norm() for grad in grads]
+    for ours, theirs in zip(clipped(grads, 1.0), expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_step_that_the_default_norm_does_not_reach_is_the_unclipped_one_to_the_bit() -> None:
+    model, data = tiny_model(), tiny_data()
+    plain, guarded = (rounds(model, data, tiny_recipe(local=Local(clip=norm))) for norm in (None, 5.0))
+    assert same(plain[-1].progress.params, guarded[-1].progress.params)
 
 
 def _loss(x: Tensor, weights: list[Tensor]) -> Tensor:

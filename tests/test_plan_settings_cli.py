@@ -274,7 +274,7 @@ CASES: list[tuple[list[str], int, str]] = [
     (["run", "OWN", "--set", "epoch=2"], 2, "no key 'epoch'"),
     (["run", "OWN", "--rounds", "1"], 2, "1 rounds are too few for 2 stages"),
     (["run", "OWN", "--set", "cohort=9"], 2, "a cohort of 9 clients cannot be drawn from 4"),
-    (["run", "OWN", "--set", "rate.lr=1e30"], 4, "not finite"),
+    (["run", "OWN", "--set", "rate.lr=1e39"], 4, "not finite"),
     (["run", "OWN", "--device", "tpu"], 2, "a device is 'cpu' or 'cuda', not 'tpu'"),
     (["run", "OWN", "--device", "cuda", "--engine", "flower"], 2, "--device is for the local engine"),
     (["run", "federated", "--run", "cifar10", "--data", "nowhere"], 3, "cifar"),
@@ -374,3 +374,13 @@ def test_two_rounds_of_the_demo_make_a_report(tmp_path: Path) -> None:
     assert Path(shown["report"]).exists()
     progressive, baseline = shown["runs"][1], shown["runs"][0]
     assert progressive["cost"]["down_bytes"] < baseline["cost"]["down_bytes"]
+
+
+def test_the_clipping_norm_is_a_number_or_none() -> None:
+    experiment = tiny_experiment()
+    assert override(experiment, "local.clip=2").recipe.local.clip == 2.0
+    without = override(experiment, "local.clip=none")
+    assert without.recipe.local.clip is None
+    assert override(without, "local.clip=0.5").recipe.local.clip == 0.5
+    with pytest.raises(UsageError, match="takes a value like"):
+        override(without, "local.clip=much")

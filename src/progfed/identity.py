@@ -184,4 +184,9 @@ def _told(value: Any) -> list[Field[Any]]:
     """The fields that describe a value: no secrets, which only the server knows, and later additions to a recipe only
     where they are used, so that older runs stay what they are."""
     told = [f for f in fields(value) if not f.metadata.get("secret")]
-    return [f for f in told if not (f.metadata.get("later") and getattr(value, f.name) == f.default)]
+    return [f for f in told if not (f.metadata.get("later") and getattr(value, f.name) == _before(f))]
+
+
+def _before(field: Field[Any]) -> Any:
+    """What a later addition stands for in a run from before it: its default, unless it says otherwise."""
+    return field.metadata.get("before", field.default)

@@ -30,7 +30,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 _LATER = {"later": True}
 """Marks a setting that came after the first release: it is left out of an experiment's identity while it has its
-default, so that a run begun before it existed is still the same experiment."""
+default (or the value it has `before`: what runs did without it), so that a run begun before it existed is still the
+same experiment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,8 @@ class Local:
     `prox` is FedProx's mu in mu/2 ||w - w0||^2. A step whose loss is not below `skip_above` is not taken. Momentum
     starts at zero in each round; with `keep_momentum` a client remembers it from one of its rounds to the next. `clip`
     is the largest norm that the gradient of a step may have, over all parameters; a larger one is scaled down to it,
-    before weight decay and `prox` add to it.
+    before weight decay and `prox` add to it: a guard that few steps reach, and those kill units of layers that have
+    just grown. None leaves every gradient as it is, as in the paper.
     """
 
     epochs: int = 1
@@ -51,7 +53,7 @@ class Local:
     loss: Loss = functional.cross_entropy
     skip_above: float = field(default=math.inf, metadata=_LATER)
     keep_momentum: bool = field(default=False, metadata=_LATER)
-    clip: float | None = field(default=None, metadata=_LATER)
+    clip: float | None = field(default=5.0, metadata={**_LATER, "before": None})
 
     def __post_init__(self) -> None:
         if not all(isinstance(value, Integral) and value >= 1 for value in (self.epochs, self.batch)):

@@ -77,7 +77,11 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
 def clipped(grads: Sequence[Tensor], norm: float) -> list[Tensor]:
     """Gradients of at most this norm, as `torch.nn.utils.clip_grad_norm_` makes them, to the bit."""
     factor = (norm / (get_total_norm(grads) + 1e-6)).clamp(max=1.0)
-    return list(torch._foreach_mul(list(grads), factor))
+    scaled = list(grads)
+    if len({grad.untyped_storage()._cdata for grad in scaled}) < len(scaled):  # two would be scaled twice in place
+        return list(torch._foreach_mul(scaled, factor))
+    torch._foreach_mul_(scaled, factor)
+    return scaled
 
 
 class Sgd:

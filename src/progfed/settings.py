@@ -55,7 +55,7 @@ def _leaves(value: Any, prefix: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(value):
         path, item = f"{prefix}{field.name}", getattr(value, field.name)
-        if (field.name in _NAMED or isinstance(item, bool | int | float | str)) and path not in _IDENTITY:
+        if (field.name in (*_NAMED, "clip") or isinstance(item, bool | int | float | str)) and path not in _IDENTITY:
             found[path] = item
         if is_dataclass(item) and field.name in ("recipe", "rate", "local", "privacy", "growth"):
             found |= _leaves(item, f"{path}.")
@@ -69,6 +69,10 @@ def _parsed(now: Any, path: str, text: str) -> Any:
     leaf = path.split(".")[-1]
     if leaf in _NAMED:
         return text
+    if path.endswith("local.clip"):
+        if text == "none":
+            return None
+        now = 1.0 if now is None else now
     if isinstance(now, bool):
         if text not in ("true", "false"):
             raise UsageError(f"--set {path} takes true or false, not {text!r}")

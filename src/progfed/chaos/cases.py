@@ -131,7 +131,9 @@ def case(number: int, *, seed: int = 0) -> Case:
         schedule=schedule,
         cohort=int(pick((3, 4, 5))),
         rate=pick((Constant(0.1), Cosine(0.2))),
-        local=Local(epochs=1, batch=4, momentum=0.9 * int(draw.integers(2)), prox=0.1 * int(draw.integers(2))),
+        local=Local(
+            epochs=1, batch=4, momentum=0.9 * int(draw.integers(2)), prox=0.1 * int(draw.integers(2)), clip=None
+        ),
         server=SERVERS[optimizer](),
         weighting=pick(("examples", "uniform")),
         up=codec(names[0]),
@@ -153,7 +155,7 @@ def plain(**changes: Any) -> Case:
         "schedule": SCHEDULES[0],
         "cohort": 3,
         "rate": Cosine(0.2),
-        "local": Local(batch=4, momentum=0.9),
+        "local": Local(batch=4, momentum=0.9, clip=None),
         "server": server.fedadam(),
         "seed": 1,
     }

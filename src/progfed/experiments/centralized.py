@@ -32,7 +32,7 @@ BASE = Experiment(
         schedule=end_to_end(200, stages=4),
         cohort=1,
         rate=MultiStep(0.1, (0.3, 0.6, 0.8), 0.2),
-        local=Local(epochs=1, batch=128, momentum=0.9, weight_decay=5e-4, keep_momentum=True),
+        local=Local(epochs=1, batch=128, momentum=0.9, weight_decay=5e-4, keep_momentum=True, clip=None),
     ),
     clients=1,
     examples=50_000,

@@ -23,7 +23,7 @@ BASE = Experiment(
         cohort=4,
         # one 3x3 convolution, pooled, learns slowly: the shallow stages bear a larger rate than the full model
         rate=PerStage((Constant(0.1), Constant(0.1), Restart(Cosine(0.03)))),
-        local=Local(epochs=3, batch=20, momentum=0.9),
+        local=Local(epochs=3, batch=20, momentum=0.9, clip=None),
     ),
     evaluate_every=2,
     clients=50,

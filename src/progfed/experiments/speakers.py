@@ -24,7 +24,7 @@ BASE = Experiment(
         schedule=end_to_end(ROUNDS, stages=STAGES),
         cohort=8,
         rate=Cosine(0.1),
-        local=Local(epochs=2, batch=4, momentum=0.9, loss=token_loss),
+        local=Local(epochs=2, batch=4, momentum=0.9, loss=token_loss, clip=None),
     ),
     metric=token_accuracy,
     evaluate_every=2,
