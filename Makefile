@@ -12,8 +12,8 @@ test: $(VENV)/.installed-dev lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check src tests benchmarks scripts chaos examples
-	$(BIN)/ruff check src tests benchmarks scripts chaos examples
+	$(BIN)/ruff format --check src tests benchmarks scripts reliability examples
+	$(BIN)/ruff check src tests benchmarks scripts reliability examples
 	$(BIN)/mypy
 
 # the documentation as a site that needs no network: open site/index.html
@@ -39,7 +39,7 @@ results: $(VENV)/.installed-dev
 
 # about three quarters of an hour of trials that try to break a run; see docs/reliability.md
 chaos: $(VENV)/.installed-dev
-	$(BIN)/python chaos/run.py
+	$(BIN)/python -m reliability.run
 
 # torch first: with it in place no later range can pull in another build
 $(VENV)/.torch: constraints.txt

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from progfed import rng
 from progfed.data.augment import CIFAR10, cifar_training
-from progfed.examples import Examples
 from progfed.models.convnet import convnet_cifar
+from progfed.population import Examples
 
 IMAGES, BATCH = 500, 50
 

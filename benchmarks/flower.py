@@ -22,9 +22,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from flower.deployed import progfed
-from progfed.deploy.federation import CONNECTION, Federation
-from progfed.deploy.processes import free_port
-from progfed.records import RunDirectory
+from progfed.flower.federation.federation import CONNECTION, Federation
+from progfed.flower.federation.processes import free_port
+from progfed.runs.directory import RunDirectory
 
 
 class Proxy(threading.Thread):

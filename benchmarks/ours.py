@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from workloads import WORKLOADS, Workload, clients
 
 from progfed.blocks import Progressive
-from progfed.client import Learner
+from progfed.client.learner import Learner
+from progfed.client.sgd import Sgd
+from progfed.costs.phase import phase_cost
 from progfed.engines.local import LocalEngine
-from progfed.examples import Examples, FederatedData, from_clients
-from progfed.federate import federate
-from progfed.flops import phase_cost
 from progfed.models import convnet_cifar, convnet_mnist, resnet18
-from progfed.rate import Constant
-from progfed.recipe import Local, Recipe
-from progfed.replica import Sgd
+from progfed.population import Examples, FederatedData, from_clients
+from progfed.recipe.rate import Constant
+from progfed.recipe.recipe import Local, Recipe
 from progfed.schedule import Phase
+from progfed.server.loop import federate
 
 
 def mlp() -> Progressive:

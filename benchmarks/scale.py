@@ -17,17 +17,18 @@ import torch
 from ours import MODELS, mlp
 from workloads import WORKLOADS, clients
 
-from progfed import checkpoint
+from progfed.client.kernels import fast_layout
 from progfed.data.synthetic import classification
 from progfed.engines.local import LocalEngine
 from progfed.evaluate import accuracy, evaluate
-from progfed.examples import Examples, from_clients
-from progfed.experiment import Experiment, run
-from progfed.fast import fast_layout
-from progfed.federate import federate
-from progfed.rate import Constant
-from progfed.recipe import Local, Recipe
+from progfed.population import Examples, from_clients
+from progfed.recipe.rate import Constant
+from progfed.recipe.recipe import Local, Recipe
+from progfed.runs import checkpoint
+from progfed.runs.experiment import Experiment
+from progfed.runs.train import run
 from progfed.schedule import Phase, end_to_end
+from progfed.server.loop import federate
 
 Numbers = dict[str, Any]
 

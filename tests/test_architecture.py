@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import doctest
+import graphlib
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,78 +18,92 @@ import progfed
 
 SOURCE = Path(progfed.__file__).parent
 
-# from left to right: a layer imports from itself and from those before it
-LAYERS = [
-    {"errors"},
-    {"tensors", "rng", "live"},
-    {"schedule", "rate", "examples"},
-    {"blocks", "codec", "server", "aggregate", "privacy", "growth", "course"},
-    {"fast", "heads"},
-    {"flops", "budget", "protocol", "evaluate", "losses", "published"},
+# from the ground up, as in docs/architecture.md: a floor imports from itself and from those below it
+FLOORS = [
+    {"errors", "tensors", "rng", "schedule", "blocks", "heads", "population", "files"},
+    {"codec"},
     {"recipe"},
-    {"replica"},
-    {"client", "downlink", "inbox", "memory"},
-    {"federate"},
-    {"engines", "checkpoint"},
-    {"deploy"},
-    {"models", "data", "records", "split"},
-    {"saving", "keeping", "board", "identity"},
-    {"experiment"},
-    {"experiments", "plan", "settings", "flower", "overview", "user_model"},
+    {"wire"},
+    {"client"},
+    {"costs", "split"},
+    {"evaluate", "losses"},
+    {"server", "engines"},
+    {"data", "models"},
+    {"runs"},
+    {"experiments", "flower"},
     {"analysis"},
-    {"report", "chaos"},
+    {"report"},
     {"cli"},
-    {"__main__", "templates"},
 ]
+OUTSIDE = {"__main__", "old_paths", "templates"}
 ONLY_IN = {
     "matplotlib": {"report"},
-    "flwr": {"engines"},
+    "flwr": {"flower"},
     "typer": {"cli"},
     "rich": {"cli"},
     "h5py": {"data"},
     "nibabel": {"data"},
-    "dp_accounting": {"privacy"},
-    "tensorboard": {"board"},
+    "dp_accounting": {"recipe"},
+    "tensorboard": {"runs"},
 }
 
 
+def files() -> list[tuple[str, Path]]:
+    """Every source file with the name of its floor: the folder, or the module at the top of the package."""
+    found = [(path.relative_to(SOURCE).parts[0].removesuffix(".py"), path) for path in SOURCE.rglob("*.py")]
+    return [(top, path) for top, path in found if top != "__init__"]
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a source file."""
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for path in SOURCE.rglob("*.py")}
+
+
 def imports(path: Path) -> set[str]:
-    """Modules that a file imports, with `from progfed import x` read as `progfed.x`."""
+    """Modules that a file imports anywhere, inside functions too; `from package import module` is that module."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"progfed.{a.name}" for a in node.names} if node.module == "progfed" else {node.module}
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in inside}
     return found
 
 
-def files() -> list[tuple[str, Path]]:
-    """Every source file with the layer's name it belongs to."""
-    found = [(path.relative_to(SOURCE).parts[0].removesuffix(".py"), path) for path in SOURCE.rglob("*.py")]
-    return [(top, path) for top, path in found if top != "__init__"]
+def test_every_module_has_its_floor() -> None:
+    assert {top for top, _ in files()} == set().union(*FLOORS) | OUTSIDE
 
 
-def test_every_module_has_its_layer() -> None:
-    assert {top for top, _ in files()} == set().union(*LAYERS)
+def test_the_architecture_page_shows_the_same_floors() -> None:
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text().split("```")[1]
+    columns = [re.split(r"\s{2,}", line) for line in page.strip().splitlines()]
+    shown = [set(f"{row[0]} {row[2] if len(row) > 3 else ''}".split()) for row in columns]
+    assert shown == FLOORS[::-1]
 
 
 @pytest.mark.parametrize(("top", "path"), files(), ids=lambda value: str(getattr(value, "name", value)))
-def test_left_never_imports_right(top: str, path: Path) -> None:
-    rank = {name: index for index, layer in enumerate(LAYERS) for name in layer}
-    for module in imports(path):
+def test_no_floor_imports_from_one_above(top: str, path: Path) -> None:
+    rank = {name: index for index, floor in enumerate(FLOORS) for name in floor}
+    for module in imports(path) if top not in OUTSIDE else ():
         if module.startswith("progfed.") and (other := module.split(".")[1]) in rank:
             assert rank[other] <= rank[top], f"{path.name} imports {module}"
         elif (package := module.split(".")[0]) in ONLY_IN:
             assert top in ONLY_IN[package], f"{path.name} imports {package}"
 
 
-def test_engines_do_not_know_the_loop_and_the_loop_does_not_know_engines() -> None:
-    guarded = list((SOURCE / "engines").rglob("*.py"))
-    assert SOURCE / "engines" / "flower" / "grid.py" in guarded
-    for path in guarded:
-        assert "progfed.federate" not in imports(path), path
-    assert not any(module.startswith("progfed.engines") for module in imports(SOURCE / "federate.py"))
+def test_there_are_no_cycles_lazy_imports_included() -> None:
+    graph = {name: {found for found in imports(path) if found in MODULES} - {name} for name, path in MODULES.items()}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
+
+
+def test_server_and_engines_do_not_know_each_other() -> None:
+    for here, there in (("server", "progfed.engines"), ("engines", "progfed.server")):
+        for path in (SOURCE / here).rglob("*.py"):
+            assert not any(module.startswith(there) for module in imports(path)), path
 
 
 def test_no_command_imports_the_command_line_that_mounts_it() -> None:

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from progfed.blocks import Progressive, pooled_head, state
+from progfed.costs.phase import per_example, phase_cost
 from progfed.errors import UsageError
-from progfed.flops import per_example, phase_cost
 from progfed.models.convnet import convnet_cifar, convnet_mnist
 from progfed.schedule import Phase, mixed
 from tiny import tiny_model

@@ -14,11 +14,11 @@ from torch import nn
 
 from progfed.engines.local import LocalEngine
 from progfed.evaluate import BATCH, Examiner, accuracy, batch_size, dice, evaluate
-from progfed.examples import Examples
-from progfed.experiment import Experiment
 from progfed.experiments import NAMES, load
 from progfed.losses import dice_loss
 from progfed.models.unet import unet
+from progfed.population import Examples
+from progfed.runs.experiment import Experiment
 from progfed.schedule import Phase
 from tiny import tiny_data, tiny_model, tiny_recipe
 

@@ -8,13 +8,13 @@ from torch import nn
 from torch.nn import functional
 
 from progfed.blocks import Pooled, Progressive, state
+from progfed.client.replica import Replica
+from progfed.costs.memory import phase_memory
+from progfed.costs.phase import phase_cost
 from progfed.errors import UsageError
-from progfed.flops import phase_cost
 from progfed.heads import SHARE, Grid, fitted_grid, grid_head, with_heads
-from progfed.memory import phase_memory
 from progfed.models import convnet_cifar, convnet_mnist, resnet18, vgg16
-from progfed.recipe import Local
-from progfed.replica import Replica
+from progfed.recipe.recipe import Local
 from progfed.schedule import Phase
 from progfed.split import split
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from progfed.errors import UsageError
-from progfed.recipe import Recipe
+from progfed.recipe.recipe import Recipe
 from progfed.schedule import (
     Phase,
     Schedule,

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from progfed import rng
-from progfed.course import turn_at
 from progfed.errors import UsageError
-from progfed.rate import Constant, Cosine, Cycles, Moment, MultiStep, PerStage, Rate, Restart
-from progfed.recipe import Recipe
+from progfed.recipe.rate import Constant, Cosine, Cycles, Moment, MultiStep, PerStage, Rate, Restart
+from progfed.recipe.recipe import Recipe
+from progfed.recipe.turns import turn_at
 from progfed.schedule import Phase, Schedule, end_to_end, progressive
 from progfed.tensors import add, mean, of_parts, sub, tree_len, tree_map
 

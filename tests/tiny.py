@@ -7,10 +7,10 @@ from torch import nn
 
 from progfed import rng
 from progfed.blocks import Progressive
-from progfed.examples import FederatedData, from_clients
-from progfed.experiment import Experiment
-from progfed.rate import Cosine
-from progfed.recipe import Local, Recipe
+from progfed.population import FederatedData, from_clients
+from progfed.recipe.rate import Cosine
+from progfed.recipe.recipe import Local, Recipe
+from progfed.runs.experiment import Experiment
 from progfed.schedule import progressive
 
 

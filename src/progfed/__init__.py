@@ -4,16 +4,20 @@ from progfed.blocks import Progressive, pooled_head
 from progfed.codec import Chain, Quantize, Sparsify
 from progfed.engines.local import LocalEngine
 from progfed.errors import ProgfedError
-from progfed.examples import Examples, FederatedData, from_clients
-from progfed.experiment import Experiment, run
-from progfed.federate import federate
-from progfed.rate import Constant, Cosine, MultiStep, PerStage, Restart
-from progfed.recipe import Local, Recipe
+from progfed.old_paths import install as _find_old_paths
+from progfed.population import Examples, FederatedData, from_clients
+from progfed.recipe.optimizers import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
+from progfed.recipe.rate import Constant, Cosine, MultiStep, PerStage, Restart
+from progfed.recipe.recipe import Local, Recipe
+from progfed.runs.experiment import Experiment
+from progfed.runs.train import run
 from progfed.schedule import Phase, end_to_end, progressive
-from progfed.server import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
+from progfed.server.loop import federate
 from progfed.split import split
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+
+_find_old_paths()
 
 __all__ = [
     "Chain",

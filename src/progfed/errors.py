@@ -9,10 +9,10 @@ from collections.abc import Iterable
 def printable(text: str) -> str:
     """Text from a file, a folder's name or a client, fit for a terminal and a page: one line, no control characters.
 
-    >>> printable("a\\x1b[31mb\\nc")
-    'a�[31mb�c'
+    >>> printable("two\\nlines, and \\x1b[31mred")
+    'two lines, and �[31mred'
     """
-    return "".join(character if character.isprintable() else "�" for character in text)
+    return "".join(c if c.isprintable() else " " if c.isspace() else "�" for c in text)
 
 
 class ProgfedError(Exception):

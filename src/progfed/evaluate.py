@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from progfed.blocks import Progressive, load
+from progfed.client.kernels import fast_inputs, fast_layout
+from progfed.costs.live import Live
 from progfed.errors import DataError, ProgfedError, UsageError
-from progfed.examples import Examples, misfit, not_finite
-from progfed.fast import fast_inputs, fast_layout
-from progfed.live import Live
+from progfed.population import Examples, misfit, not_finite
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, finite, tree_map
 

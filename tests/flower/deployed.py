@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from progfed.records import RunDirectory
+from progfed.runs.directory import RunDirectory
 
 EXPERIMENT = '''"""The tiny experiment of the tests, on nodes."""
 

@@ -12,8 +12,8 @@ from flwr.app import Message
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supernode.fleet_http_connection import http_request_response
 
-from progfed.engines.flower.wire import pack_hosted, pack_update
-from progfed.protocol import Update
+from progfed.flower.wire import pack_hosted, pack_update
+from progfed.wire.engine import Update
 
 
 @contextmanager

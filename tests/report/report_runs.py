@@ -14,10 +14,11 @@ import torch
 from torch import nn
 
 from progfed.blocks import Progressive
-from progfed.examples import from_clients
-from progfed.experiment import Experiment, run, train
-from progfed.rate import Constant
-from progfed.recipe import Recipe
+from progfed.population import from_clients
+from progfed.recipe.rate import Constant
+from progfed.recipe.recipe import Recipe
+from progfed.runs.experiment import Experiment
+from progfed.runs.train import run, train
 from progfed.schedule import end_to_end, progressive
 
 ROUNDS = 8

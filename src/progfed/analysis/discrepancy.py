@@ -27,12 +27,12 @@ from torch import Tensor, nn
 from progfed import rng
 from progfed.analysis.source import Trained
 from progfed.blocks import Progressive, hold
-from progfed.checkpoint import read_regular, replace_file
-from progfed.engines.local import one_thread
+from progfed.client.kernels import one_thread
 from progfed.errors import StorageError, UsageError
-from progfed.examples import Examples, FederatedData
-from progfed.keeping import read_model
-from progfed.recipe import Loss
+from progfed.files import read_regular, replace_file
+from progfed.population import Examples, FederatedData
+from progfed.recipe.recipe import Loss
+from progfed.runs.snapshots import read_model
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, leaves, of_parts
 

@@ -9,11 +9,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from progfed.analysis.source import Trained
-from progfed.checkpoint import replace_file, to_bytes
-from progfed.engines.local import one_thread
+from progfed.client.kernels import one_thread
 from progfed.errors import StorageError
-from progfed.examples import Examples
-from progfed.keeping import read_model
+from progfed.files import replace_file
+from progfed.population import Examples
+from progfed.runs.checkpoint import to_bytes
+from progfed.runs.snapshots import read_model
 from progfed.tensors import Tensors
 
 FILE = "slices.safetensors"

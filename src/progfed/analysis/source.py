@@ -8,12 +8,12 @@ from pathlib import Path
 from progfed import experiments
 from progfed.blocks import Progressive
 from progfed.errors import StorageError, UsageError
-from progfed.examples import FederatedData
-from progfed.experiment import Experiment
-from progfed.identity import describe
-from progfed.keeping import FINAL, kept
-from progfed.recipe import Loss
-from progfed.records import Record, RunDirectory
+from progfed.population import FederatedData
+from progfed.recipe.recipe import Loss
+from progfed.runs.directory import Record, RunDirectory
+from progfed.runs.experiment import Experiment
+from progfed.runs.identity import describe
+from progfed.runs.snapshots import FINAL, kept
 
 
 @dataclass(frozen=True)

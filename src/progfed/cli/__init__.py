@@ -9,9 +9,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from progfed import __version__
-from progfed.cli import analyse, bench, data, deploy, init, inspect, plan, report, run, selftest
-from progfed.cli.output import printable
-from progfed.errors import ProgfedError, StorageError
+from progfed.cli import analyse, data, deploy, init, inspect, plan, report, run, selftest
+from progfed.errors import ProgfedError, StorageError, printable
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 unexpected error; 2 wrong option, experiment or model; 3 data missing or damaged; "
@@ -53,8 +52,7 @@ app.command()(run.run)
 app.command()(report.report)
 app.command()(analyse.analyse)
 app.command()(analyse.theorem)
-app.command()(bench.bench)
-app.command()(selftest.command(lambda: main()))
+app.command()(selftest.selftest)
 app.add_typer(data.app, name="data")
 app.command()(init.init)
 app.add_typer(deploy.app, name="deploy")

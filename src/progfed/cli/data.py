@@ -20,7 +20,7 @@ from progfed.data.fetch import fetch
 from progfed.data.inventory import DataSet, Found, check, locate
 from progfed.data.labels import label_counts, spread
 from progfed.errors import DataError
-from progfed.examples import FederatedData
+from progfed.population import FederatedData
 
 app = typer.Typer(
     no_args_is_help=True, help="Data sets: list them, check them, fetch them, show who holds which labels."

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from progfed.cli.options import Json
-from progfed.deploy.commands import app_settings
-from progfed.deploy.federation import CONNECTION, Federation
 from progfed.errors import TrainingError, UsageError
+from progfed.flower.federation.commands import app_settings
+from progfed.flower.federation.federation import CONNECTION, Federation
 
 app = typer.Typer(
     no_args_is_help=True, help="A Flower federation on this machine: TLS, authenticated nodes, state on disk."

@@ -14,15 +14,15 @@ from rich.text import Text
 
 from progfed.blocks import Progressive
 from progfed.cli.options import Json, Runs, at_least_one, chosen, console
-from progfed.cli.output import print_json, printable
-from progfed.errors import UsageError
-from progfed.examples import FederatedData
-from progfed.experiment import Experiment
-from progfed.overview import Overview, Span, StageView, overview
-from progfed.recipe import Local, Recipe
+from progfed.cli.output import print_json
+from progfed.cli.user_model import user_model, zeros
+from progfed.errors import UsageError, printable
+from progfed.population import FederatedData
+from progfed.recipe.recipe import Local, Recipe
 from progfed.report.numbers import amount, percent
+from progfed.runs.experiment import Experiment
+from progfed.runs.overview import Overview, Span, StageView, overview
 from progfed.schedule import progressive
-from progfed.user_model import user_model, zeros
 
 WIDTH, HEIGHT = 60, 6
 _ROUNDS = 100

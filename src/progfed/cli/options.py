@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 
 from progfed import experiments
+from progfed.cli.settings import override, scaled
 from progfed.errors import DataError, StorageError, UsageError
-from progfed.experiment import Experiment
+from progfed.runs.experiment import Experiment
 from progfed.schedule import length
-from progfed.settings import override, scaled
 
 
 def at_least_one(option: typer.CallbackParam, value: int | None) -> int | None:

@@ -10,9 +10,10 @@ from rich.text import Text
 
 from progfed import experiments
 from progfed.cli.options import Json, Name, Rounds, Runs, Seed, Settings, Warmup, chosen, console
-from progfed.cli.output import print_json, printable
-from progfed.plan import Plan, plans
+from progfed.cli.output import print_json
+from progfed.errors import printable
 from progfed.report.numbers import amount, percent
+from progfed.runs.plan import Plan, plans
 from progfed.schedule import length
 
 

@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from progfed.board import board
 from progfed.cli.options import (
     DATA,
     WORKERS,
@@ -31,14 +30,16 @@ from progfed.cli.options import (
     chosen,
     output_folder,
 )
-from progfed.cli.output import print_json, printable
+from progfed.cli.output import print_json
 from progfed.cli.report import show_tables
-from progfed.errors import StorageError, UsageError
-from progfed.experiment import Experiment, train
-from progfed.records import Record, RunDirectory
+from progfed.errors import StorageError, UsageError, printable
 from progfed.report import write_report
 from progfed.report.notes import rejections
 from progfed.report.numbers import amount
+from progfed.runs.directory import Record, RunDirectory
+from progfed.runs.experiment import Experiment
+from progfed.runs.tensorboard import board
+from progfed.runs.train import train
 
 Where = Annotated[
     Literal["local", "flower"],
@@ -172,7 +173,7 @@ def _rounds(experiment: Experiment, folder: Path, how: How) -> Iterator[Record]:
     """The records of the rounds, trained on the engine that was asked for."""
     if how.engine == "local":
         return train(experiment, folder, data=how.data, workers=how.workers, device=how.device, keep_every=how.keep)
-    from progfed.flower import simulation
+    from progfed.flower.apps import simulation
 
     nodes = simulation(experiment, folder, how.data, how.workers)
     # every round is committed, as the clients' memories go with it

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from progfed.errors import DataError
-from progfed.examples import Augment, Examples
+from progfed.population import Augment, Examples
 
 Moments = tuple[tuple[float, ...], tuple[float, ...]]
 

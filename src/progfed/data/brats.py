@@ -10,18 +10,9 @@ import torch
 from progfed.data.augment import volume_training
 from progfed.data.integrity import damaged, missing
 from progfed.data.partition import Parts, iid, natural
-from progfed.data.volumes import (
-    Size,
-    centre_of,
-    federated_volumes,
-    fit,
-    hold_out,
-    normalised,
-    read_labels,
-    read_nifti,
-)
+from progfed.data.volumes import Size, centre_of, federated_volumes, fit, hold_out, normalised, read_labels, read_nifti
 from progfed.errors import UsageError
-from progfed.examples import FederatedData
+from progfed.population import FederatedData
 
 FOLDERS = ("MICCAI_BraTS_2018_Data_Training", "brats2018", ".")
 GRADES = ("HGG", "LGG")

@@ -9,7 +9,7 @@ from progfed.data import brats, cifar, decathlon, federated_h5, idx
 from progfed.data.integrity import MEGABYTE
 from progfed.data.inventory import DataSet, Download, File
 from progfed.errors import UsageError
-from progfed.examples import FederatedData
+from progfed.population import FederatedData
 
 
 def find(name: str) -> DataSet:

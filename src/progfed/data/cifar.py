@@ -16,7 +16,7 @@ from progfed.data.archives import members
 from progfed.data.integrity import MEGABYTE, check_digest, check_file, damaged, missing, read_file, reading
 from progfed.data.partition import federate, split
 from progfed.data.pickles import load_arrays
-from progfed.examples import Augment, Examples, FederatedData
+from progfed.population import Augment, Examples, FederatedData
 
 
 @dataclass(frozen=True)

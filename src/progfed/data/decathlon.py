@@ -12,7 +12,7 @@ from progfed.data.integrity import damaged, missing
 from progfed.data.partition import iid
 from progfed.data.volumes import Size, federated_volumes, fit, hold_out, normalised, read_labels, read_nifti
 from progfed.errors import UsageError
-from progfed.examples import FederatedData
+from progfed.population import FederatedData
 
 FOLDERS = (("images", "labels"), ("imagesTr", "labelsTr"))
 HIPPOCAMPUS = ("msd_hippocampus", "Task04_Hippocampus")

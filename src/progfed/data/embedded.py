@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from progfed.data.idx import fashion_mnist
-from progfed.examples import FederatedData
+from progfed.population import FederatedData
 
 FILES = Path(__file__).parent / "files" / "fashion-mnist"
 

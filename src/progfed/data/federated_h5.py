@@ -15,7 +15,7 @@ import torch
 from progfed.data import augment as augmentation
 from progfed.data.hdf5 import client_group, examples_of, images_of, label_count, labels_of
 from progfed.data.integrity import damaged
-from progfed.examples import Augment, Examples, FederatedData
+from progfed.population import Augment, Examples, FederatedData
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from progfed.checkpoint import sync_directory
 from progfed.data.archives import members
 from progfed.data.integrity import MEGABYTE, check_file, damaged, reading, require_file
 from progfed.data.inventory import DataSet, Download, File, check
 from progfed.errors import DataError
+from progfed.files import sync_directory
 
 Progress = Callable[[str, int, int | None], None]
 """File name, bytes so far, bytes in all if known."""

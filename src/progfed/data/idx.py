@@ -15,7 +15,7 @@ from torch import Tensor
 from progfed.data import augment
 from progfed.data.integrity import MEGABYTE, check_digest, damaged, missing, read_file
 from progfed.data.partition import federate, split
-from progfed.examples import Examples, FederatedData
+from progfed.population import Examples, FederatedData
 
 _CAP = 256 * MEGABYTE
 _SETS = ("train", "t10k")

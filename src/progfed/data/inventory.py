@@ -8,7 +8,7 @@ from pathlib import Path
 
 from progfed.data.integrity import MEGABYTE, check_file
 from progfed.errors import DataError
-from progfed.examples import FederatedData
+from progfed.population import FederatedData
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from progfed.errors import UsageError
-from progfed.examples import FederatedData
+from progfed.population import FederatedData
 
 
 def label_counts(data: FederatedData, clients: Sequence[int]) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
-from progfed.examples import Augment, Examples, FederatedData, ready
+from progfed.population import Augment, Examples, FederatedData, ready
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from progfed import rng
 from progfed.data.pachinko import pachinko
 from progfed.errors import UsageError
-from progfed.examples import Augment, Examples, FederatedData
+from progfed.population import Augment, Examples, FederatedData
 
 Parts = tuple[Tensor, ...]
 

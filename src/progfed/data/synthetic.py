@@ -12,7 +12,7 @@ from torch import Tensor
 
 from progfed import rng
 from progfed.errors import UsageError
-from progfed.examples import Examples, FederatedData
+from progfed.population import Examples, FederatedData
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from progfed.data.integrity import MEGABYTE, read_file
 from progfed.errors import DataError, UsageError
-from progfed.examples import Examples, FederatedData
+from progfed.population import Examples, FederatedData
 
 PLAYS = Path(__file__).parent / "files" / "plays" / "speeches.txt"
 ALPHABET = "\n !$&',-.3:;?" + string.ascii_uppercase + string.ascii_lowercase

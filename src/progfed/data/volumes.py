@@ -16,7 +16,7 @@ from progfed import rng
 from progfed.data.integrity import MEGABYTE, damaged, optional, read_file, reading
 from progfed.data.partition import Parts
 from progfed.errors import UsageError
-from progfed.examples import Augment, Examples, FederatedData
+from progfed.population import Augment, Examples, FederatedData
 
 Size = tuple[int, int, int]
 _CAP = 512 * MEGABYTE

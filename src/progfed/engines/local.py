@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import groupby
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
@@ -17,15 +16,16 @@ from typing import NamedTuple
 import torch
 
 from progfed.blocks import Progressive
-from progfed.client import Learner
+from progfed.client.kernels import one_thread
+from progfed.client.learner import Learner
 from progfed.engines.worker import AHEAD, SMALL, Line, from_arrays, hang_up, largest_update, work
 from progfed.errors import UsageError
 from progfed.evaluate import Examiner, Metric, accuracy, percent
-from progfed.examples import Examples, FederatedData
-from progfed.protocol import Memory, Task, Update
-from progfed.recipe import Recipe
+from progfed.population import Examples, FederatedData
+from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
 from progfed.tensors import Tensors
+from progfed.wire.engine import Memory, Task, Update
 
 
 class Share(NamedTuple):
@@ -34,17 +34,6 @@ class Share(NamedTuple):
     place: int
     examples: int
     tasks: list[Task]
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one intra-op thread inside the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class LocalEngine:

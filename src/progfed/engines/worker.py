@@ -20,13 +20,14 @@ from typing import Any
 import torch
 
 from progfed.blocks import Progressive, state
-from progfed.client import Learner
+from progfed.client.learner import Learner
 from progfed.codec import schema_of
 from progfed.errors import ProgfedError, TrainingError
 from progfed.evaluate import Examiner
-from progfed.protocol import Memory, Task, Update, message_size
-from progfed.recipe import Recipe
+from progfed.recipe.recipe import Recipe
 from progfed.tensors import of_parts
+from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.message import message_size
 
 Arrays = dict[str, dict[str, Any]]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 from progfed.errors import ProgfedError, UsageError
-from progfed.experiment import Experiment
 from progfed.experiments.printed import Paper
+from progfed.runs.experiment import Experiment
 
 NAMES = (
     "demo",

@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import partial
 
 from progfed.data.cifar import cifar100
-from progfed.experiment import Experiment
 from progfed.experiments.pairs import pair
 from progfed.experiments.printed import Paper, Printed, with_baseline
 from progfed.models.resnet import resnet18, resnet152
 from progfed.models.vgg import vgg16, vgg19
-from progfed.rate import Cosine, Cycles, MultiStep
-from progfed.recipe import Local, Recipe
+from progfed.recipe.rate import Cosine, Cycles, MultiStep
+from progfed.recipe.recipe import Local, Recipe
+from progfed.runs.experiment import Experiment
 from progfed.schedule import end_to_end
 
 RESTARTING = Cycles(Cosine(0.1), 20)

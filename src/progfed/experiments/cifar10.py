@@ -9,7 +9,7 @@ from progfed.codec import codec
 from progfed.experiments.federated import CIFAR10
 from progfed.experiments.pairs import scheduled
 from progfed.experiments.printed import Paper
-from progfed.rate import Constant, Cosine, PerStage, Restart
+from progfed.recipe.rate import Constant, Cosine, PerStage, Restart
 from progfed.schedule import end_to_end, layerwise, mixed, partial, progressive, random
 
 ROUNDS, STAGES = 32, 4

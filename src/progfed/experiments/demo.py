@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from progfed.data.embedded import embedded
-from progfed.experiment import Experiment
 from progfed.experiments.pairs import scheduled
 from progfed.models.convnet import convnet_mnist
-from progfed.rate import Constant, Cosine, PerStage, Restart
-from progfed.recipe import Local, Recipe
+from progfed.recipe.rate import Constant, Cosine, PerStage, Restart
+from progfed.recipe.recipe import Local, Recipe
+from progfed.runs.experiment import Experiment
 from progfed.schedule import end_to_end, progressive
 
 ROUNDS, STAGES = 50, 3

@@ -10,7 +10,7 @@ from dataclasses import replace
 from progfed.experiments import centralized, demo
 from progfed.experiments.pairs import pair
 from progfed.experiments.printed import Paper
-from progfed.rate import Constant
+from progfed.recipe.rate import Constant
 from progfed.schedule import end_to_end
 
 _SMALL = replace(

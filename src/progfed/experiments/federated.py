@@ -12,15 +12,15 @@ from progfed.data.brats import brats
 from progfed.data.cifar import cifar10, cifar100
 from progfed.data.federated_h5 import emnist
 from progfed.evaluate import dice
-from progfed.experiment import Experiment
 from progfed.experiments.pairs import pair
 from progfed.experiments.printed import Paper, Printed, with_baseline
 from progfed.losses import dice_loss
 from progfed.models.convnet import convnet_cifar, convnet_mnist
 from progfed.models.resnet import resnet18
 from progfed.models.unet import unet
-from progfed.rate import Cosine
-from progfed.recipe import Local, Recipe
+from progfed.recipe.rate import Cosine
+from progfed.recipe.recipe import Local, Recipe
+from progfed.runs.experiment import Experiment
 from progfed.schedule import end_to_end
 
 EMNIST = Experiment(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from progfed.experiment import Experiment
 from progfed.experiments import demo
 from progfed.experiments.pairs import scheduled
-from progfed.growth import Growth, Movement, Plateau
+from progfed.recipe.growth import Growth, Movement, Plateau
+from progfed.runs.experiment import Experiment
 from progfed.schedule import Schedule, end_to_end, progressive, stage_lengths
 
 POLICIES: dict[str, Growth] = {"plateau": Plateau(), "movement": Movement()}

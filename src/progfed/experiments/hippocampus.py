@@ -7,12 +7,12 @@ from functools import partial
 from math import log
 
 from progfed.data.decathlon import hippocampus
-from progfed.experiment import Experiment
 from progfed.experiments.federated import BRATS
 from progfed.experiments.pairs import scheduled
 from progfed.experiments.printed import Paper
 from progfed.models.unet import unet
-from progfed.rate import Constant, Cosine, PerStage, Restart
+from progfed.recipe.rate import Constant, Cosine, PerStage, Restart
+from progfed.runs.experiment import Experiment
 from progfed.schedule import end_to_end, progressive, with_warmup
 
 ROUNDS, STAGES = 12, 4

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from progfed.experiment import Experiment
 from progfed.experiments.federated import CIFAR100, EMNIST
 from progfed.experiments.pairs import pair
 from progfed.experiments.printed import Paper, Printed, with_baseline
-from progfed.server import fedadam
+from progfed.recipe.optimizers import fedadam
+from progfed.runs.experiment import Experiment
 
 # the published code adds 0.1 ||w - w0||^2, which is mu/2 ||w - w0||^2 with mu = 0.2
 PROX = 0.2

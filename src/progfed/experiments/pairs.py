@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from progfed.experiment import Experiment
+from progfed.runs.experiment import Experiment
 from progfed.schedule import Schedule, end_to_end, length, progressive
 
 

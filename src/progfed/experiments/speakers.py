@@ -6,12 +6,12 @@ from functools import partial
 
 from progfed.data.text import embedded_speakers
 from progfed.evaluate import token_accuracy
-from progfed.experiment import Experiment
 from progfed.experiments.pairs import scheduled
 from progfed.losses import token_loss
 from progfed.models.gpt import gpt
-from progfed.rate import Cosine
-from progfed.recipe import Local, Recipe
+from progfed.recipe.rate import Cosine
+from progfed.recipe.recipe import Local, Recipe
+from progfed.runs.experiment import Experiment
 from progfed.schedule import end_to_end, progressive
 
 ROUNDS, STAGES, CONTEXT = 60, 3, 64

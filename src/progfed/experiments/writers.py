@@ -11,7 +11,7 @@ from progfed.experiments.federated import EMNIST
 from progfed.experiments.pairs import scheduled
 from progfed.experiments.printed import Paper
 from progfed.models.convnet import convnet_mnist
-from progfed.rate import Constant, Cosine, PerStage, Restart
+from progfed.recipe.rate import Constant, Cosine, PerStage, Restart
 from progfed.schedule import end_to_end, progressive
 
 ROUNDS, STAGES = 60, 3

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from progfed.errors import StorageError, UsageError, printable
-from progfed.records import Record, RunDirectory, flatten, read_json
 from progfed.report.readable import Settings, clean, readable
+from progfed.runs.directory import Record, RunDirectory, flatten, read_json
 
 _MOVED_ASIDE = re.compile(r"\.old\d+$")  # the name that `--fresh` gives to an earlier run
 

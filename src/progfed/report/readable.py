@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from progfed.errors import printable
-from progfed.records import Record
+from progfed.runs.directory import Record
 
 Settings = tuple[tuple[str, str], ...]
 """Names and values, both as text."""

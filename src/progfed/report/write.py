@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from progfed.checkpoint import replace_file
 from progfed.errors import StorageError
+from progfed.files import replace_file
 from progfed.report.ablation import ablation_tables
 from progfed.report.alignment import alignment_table
 from progfed.report.collect import Found, collect

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from progfed.fast import guard_norms
+from progfed.client.kernels import guard_norms
 from progfed.split.heads import TiedTokens
 from progfed.split.trace import attention_mask, call, features, logits
 from progfed.tensors import tree_map

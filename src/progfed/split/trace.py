@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from progfed import rng
 from progfed.errors import UsageError
-from progfed.examples import ready_inputs
+from progfed.population import ready_inputs
 from progfed.tensors import tree_map
 
 Node = Any

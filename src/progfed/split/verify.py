@@ -9,8 +9,8 @@ from torch import Tensor
 
 from progfed import rng
 from progfed.blocks import Progressive
+from progfed.client.kernels import fast_inputs, fast_layout
 from progfed.errors import UsageError
-from progfed.fast import fast_inputs, fast_layout
 from progfed.split.parts import Skeleton
 from progfed.split.trace import brief
 

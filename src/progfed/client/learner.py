@@ -1,0 +1,213 @@
+"""Local training: a task comes in, an update goes out. Every engine runs this same code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from progfed import rng
+from progfed.blocks import Progressive, hold
+from progfed.client.kernels import fast_inputs, gather
+from progfed.client.replica import Replica, total_loss
+from progfed.client.sgd import Sgd
+from progfed.codec import Float, feedback
+from progfed.errors import DataError, MessageError, ProgfedError, TrainingError, UsageError
+from progfed.population import Examples, FederatedData, misfit, not_finite
+from progfed.recipe.recipe import Recipe
+from progfed.schedule import Phase
+from progfed.tensors import Tensors, add, leaves, of_parts, tree_map
+from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.message import ASK, CHANGE, DOWN, UP, Envelope, kind_of, model_digest, seal, seal_body, unseal
+
+_STAGED = 16 * 2**20
+"""Bytes of inputs that are gathered at once: whole epochs of small clients, a few batches of volumes."""
+
+
+class Learner:
+    """One replica of the model, which trains for one client after the other.
+
+    It keeps the module of the running phase and the last model it decoded, so that a round costs one decoding
+    per replica and not one per client. What a client remembers goes in and comes out with its task.
+    """
+
+    def __init__(
+        self, model: Progressive, data: FederatedData, recipe: Recipe, run: str, *, device: str = "cpu"
+    ) -> None:
+        self._model, self._data, self._recipe, self._run, self._device = model, data, recipe, run, device
+        self._phase: Phase | None = None
+        self._source: tuple[bytes, bytes] = b"", b""
+
+    def __call__(self, task: Task, memory: Memory) -> tuple[Update, Memory]:
+        """Train on the client's own examples from the model in the task; return what changed, and what to remember.
+
+        A client that does not hold the model that a change starts from asks for a whole one instead.
+        """
+        if task.phase != self._phase:
+            self._replica, self._phase = Replica(self._model, task.phase, self._device), task.phase
+            self._takes_one: bool | None = None
+        if not self._receive(task, memory):
+            envelope = Envelope(ASK, self._run, task.round, task.phase.stage, task.client)
+            return Update(task.client, seal(envelope, {}, Float(), 0)), memory
+        self._replica.load(self._there)
+        examples = self._data.client(task.client)
+        with rng.default(self._recipe.seed, "dropout", task.round, task.client):
+            loss, velocity = self._train(task, examples, memory)
+        change, number = self._replica.change(self._there), len(examples.targets)
+        if change is not None and math.isfinite(loss):
+            with suppress(MessageError):  # the codec cannot hold such numbers
+                message, kept = self._reply(task, change, number, loss, memory)
+                return Update(task.client, message), kept | ({"velocity": velocity} if velocity else {})
+        if wrong := not_finite(examples):  # looked for only now: a model may well take such numbers
+            raise DataError(f"{self._named(task)} has {wrong}, and training on them fails: mend or remove them")
+        message, kept = self._refused(task, number, memory)
+        return Update(task.client, message), kept | {key: memory[key] for key in ("velocity",) if key in memory}
+
+    def _receive(self, task: Task, memory: Memory) -> bool:
+        """Decode the model in the task, unless the client before got the same; False where it cannot be decoded."""
+        expected = Envelope(DOWN, self._run, task.round, task.phase.stage)
+        held: Tensors = {}
+        if kind_of(task.message) == CHANGE:
+            held = hold(memory.get("held", {}), self._model, task.phase, seed=self._recipe.seed)
+            expected = replace(expected, kind=CHANGE, base=model_digest(held))
+        source = task.message, expected.base
+        if source[0] is self._source[0] and source[1] == self._source[1]:
+            return True
+        codec = Float() if self._recipe.delta and not held else self._recipe.down
+        try:
+            _, tensors = unseal(task.message, expected, self._replica.schema, codec)
+        except MessageError as error:
+            if error.reason == "base":
+                return False
+            raise TrainingError(
+                f"client {task.client}, round {task.round}: the model that it was sent cannot be used ({error}): "
+                "are server and client of the same version, and of the same experiment?"
+            ) from error
+        self._received = add(held, tensors) if held else tensors
+        self._there = {name: value.to(self._device) for name, value in self._received.items()}
+        self._source = source
+        return True
+
+    def _reply(self, task: Task, change: Tensors, examples: int, loss: float, memory: Memory) -> tuple[bytes, Memory]:
+        """The update as a message, and what this client keeps for the next round."""
+        recipe = self._recipe
+        envelope = Envelope(UP, self._run, task.round, task.phase.stage, task.client, examples, loss)
+        key = rng.number(recipe.seed, "up", task.round, task.client)
+        kept: Memory = {"held": self._received} if recipe.delta else {}
+        if not recipe.feedback:
+            return seal_body(envelope, self._replica.trained, recipe.up, recipe.up.encode(change, key)), kept
+        before = of_parts(memory.get("lost", {}), self._model.parts(task.phase))
+        body, lost = feedback(recipe.up, change, before, key)
+        return seal_body(envelope, self._replica.trained, recipe.up, body), {**kept, "lost": {**before, **lost}}
+
+    def _refused(self, task: Task, examples: int, memory: Memory) -> tuple[bytes, Memory]:
+        """A reply without a change, whose loss the server refuses and counts; memory only if the codec can hold it."""
+        nothing = {name: torch.zeros(shape) for name, shape in self._replica.trained.items()}
+        try:
+            return self._reply(task, nothing, examples, math.nan, memory)
+        except MessageError:
+            return self._reply(task, nothing, examples, math.nan, {})
+
+    def _train(self, task: Task, examples: Examples, memory: Memory) -> tuple[float, Tensors]:
+        """SGD over the client's examples; returns the mean loss, and the momentum where it is kept."""
+        step = Sgd(self._replica.learning, self._recipe.local, task.lr)
+        kept = of_parts(memory.get("velocity", {}), self._model.parts(task.phase))
+        if kept:
+            step.resume([kept.get(name) for name in self._replica.names])
+        if self._replica.draws_at_random:
+            self._replica.draws.generator = rng.generator(self._recipe.seed, "masks", task.round, task.client)
+        least = min(2, len(examples.targets), self._recipe.local.batch)
+        losses = [
+            (self._step(batch, step, task), len(batch.targets))
+            for batch in self._batches(task, examples)
+            if len(batch.targets) >= least or self._learns_from_one(batch.inputs)
+        ]
+        # looked at only now: on a GPU each look would wait for the step before it
+        total = sum(float(loss) * number for loss, number in losses)
+        loss = total / max(1, sum(number for _, number in losses))
+        if not self._recipe.local.keep_momentum:
+            return loss, {}
+        now = {name: value.cpu().contiguous() for name, value in zip(self._replica.names, step.velocity, strict=False)}
+        return loss, kept | now
+
+    def _learns_from_one(self, inputs: Any) -> bool:
+        """Whether the module can train on a batch of one example: batch normalisation may need two.
+
+        It is tried once a phase, and leaves neither statistics nor generators changed.
+        """
+        if self._takes_one is None:
+            module, drawn = self._replica.module, self._replica.draws.generator
+            statistics = [(buffer, buffer.clone()) for buffer in module.buffers()]
+            before = drawn.get_state() if drawn is not None else None
+            self._takes_one = True
+            try:
+                with torch.no_grad(), rng.default(0, "trial"):
+                    module(inputs)
+            except ValueError as error:
+                self._takes_one = "more than 1 value per channel" not in str(error)
+            finally:
+                for buffer, value in statistics:
+                    buffer.copy_(value)
+                if drawn is not None and before is not None:
+                    drawn.set_state(before)
+        return self._takes_one
+
+    def _batches(self, task: Task, examples: Examples) -> Iterator[Examples]:
+        """The batches of all epochs, each epoch in an order of its own, in the layout that the module wants.
+
+        Many batches are gathered at once and then sliced; augmentation sees one batch at a time.
+        """
+        local, augment = self._recipe.local, self._data.augment
+        shuffle = rng.generator(self._recipe.seed, "shuffle", task.round, task.client)
+        draw = None if augment is None else rng.generator(self._recipe.seed, "augment", task.round, task.client)
+        room = local.batch if augment else _staged(examples, local.batch)
+        if augment is None and room >= len(examples.targets):  # change the layout once, not once an epoch
+            examples = Examples(fast_inputs(examples.inputs), examples.targets)
+        for _ in range(local.epochs):
+            order = torch.randperm(len(examples.targets), generator=shuffle)
+            for first in range(0, len(order), room):
+                index = order[first : first + room]
+                staged = Examples(gather(examples.inputs, index), examples.targets[index])
+                if augment is not None and draw is not None:
+                    staged = augment(staged, draw)
+                staged = self._ready(staged)
+                number = len(staged.targets)
+                for start in range(0, number, local.batch):
+                    yield staged.take(slice(start, start + local.batch)) if number > local.batch else staged
+
+    def _ready(self, examples: Examples) -> Examples:
+        inputs, targets = fast_inputs(examples.inputs), examples.targets
+        if self._device == "cpu":
+            return Examples(inputs, targets)
+        return Examples(tree_map(lambda leaf: leaf.to(self._device), inputs), targets.to(self._device))
+
+    def _step(self, batch: Examples, step: Sgd, task: Task) -> Tensor:
+        """Forward, backward and a step of the optimizer, unless the loss forbids it; returns the loss."""
+        local, outputs = self._recipe.local, None
+        try:
+            outputs = self._replica.module(batch.inputs)
+            loss = total_loss(local.loss, outputs, batch.targets)
+        except ProgfedError:
+            raise
+        except Exception as error:
+            raise misfit(error, batch, self._model.example, self._named(task), outputs=outputs) from error
+        if not isinstance(loss, Tensor) or loss.dim():
+            found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise UsageError(f"the loss gives {found} where training needs a tensor of one number: return the mean")
+        if local.skip_above == math.inf or loss < local.skip_above:  # who has no limit does not wait for the number
+            step(loss)
+        return loss.detach()
+
+    def _named(self, task: Task) -> str:
+        return f"{self._data.name}: client {task.client}"
+
+
+def _staged(examples: Examples, batch: int) -> int:
+    """How many examples to gather at once: whole batches, as many as fit in a bounded amount of memory."""
+    size = sum(leaf.nbytes for leaf in leaves(examples.inputs)) // len(examples.targets)
+    return batch * max(1, _STAGED // max(1, size * batch))

@@ -1,0 +1,1 @@
+"""What a phase costs a client: bytes, FLOPs, peak memory."""

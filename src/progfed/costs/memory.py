@@ -1,0 +1,101 @@
+"""Peak memory of training a phase: one step is taken, and the storages that are alive in it are followed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from progfed import rng
+from progfed.blocks import Progressive
+from progfed.client.kernels import fast_inputs
+from progfed.client.replica import Replica, total_loss
+from progfed.client.sgd import Sgd
+from progfed.costs.live import Live
+from progfed.costs.phase import zeroed
+from progfed.recipe.recipe import Local, Loss
+from progfed.schedule import Phase
+from progfed.tensors import leaves, tree_map
+
+_SMALL = 100_000
+
+
+@dataclass(frozen=True)
+class PhaseMemory:
+    """Bytes that a step of training holds.
+
+    `weights` are parameters and buffers, `gradients` those of what is trained, `optimizer` momentum and FedProx's
+    start. `activations` is what stays from the forward pass for the backward one, the batch included. `peak` is the
+    most that is alive at any moment; activations go while gradients come, so it is less than the sum where the step
+    needs no large temporary tensors.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    peak: int
+
+
+def phase_memory(model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
+    """The memory of a step on a whole batch, in the form in which a client trains the phase's module.
+
+    A small step is really taken, on zeros. Of a larger one only shapes are computed, which gives the same numbers in
+    less time, unless a layer or the loss looks at values.
+    """
+    module = _shapes(model, phase)
+    numbers = sum(p.numel() for p in module.parameters()) + local.batch * sum(x.numel() for x in leaves(model.example))
+    if numbers > _SMALL:
+        with suppress(Exception):  # whatever is wrong with the step itself is met again, and raised, below
+            return _step(module, model.example, local, FakeTensorMode(allow_non_fake_inputs=True))
+        module = _shapes(model, phase)
+    return _step(module, model.example, local, nullcontext())
+
+
+def _shapes(model: Progressive, phase: Phase) -> nn.Module:
+    """The module that a client trains, without memory for its tensors."""
+    with torch.device("meta"):
+        return Replica(model, phase, "meta").module
+
+
+def _step(module: nn.Module, example: Any, local: Local, mode: AbstractContextManager[Any]) -> PhaseMemory:
+    with rng.default(0, "memory"), mode, Live() as live:  # dropout draws
+        module = zeroed(module)
+        weights = live.now
+        learning = [p for p in module.parameters() if p.requires_grad]
+        optimizer = Sgd(learning, local, 0.0)
+        optimizer(sum((p.sum() for p in learning), torch.zeros(())))  # momentum is there from the first step on
+        held = live.now
+        inputs = fast_inputs(tree_map(lambda leaf: _zeros(local.batch, leaf), example))
+        live.peak = live.now
+        outputs = module(inputs)
+        supervise, targets = live.unseen(_supervision, outputs, local.loss)
+        loss = total_loss(supervise, outputs, targets)
+        del outputs
+        activations = live.now - held
+        optimizer(loss)
+        gradients = sum(p.nbytes for p in learning)
+        return PhaseMemory(weights, gradients, held - weights, activations, live.peak)
+
+
+def _zeros(batch: int, leaf: Tensor) -> Tensor:
+    return torch.zeros((batch, *leaf.shape[1:]), dtype=leaf.dtype)
+
+
+def _supervision(outputs: Any, loss: Loss) -> tuple[Loss, Tensor]:
+    """The loss, with targets that it takes: a label per example or position, one per token, or numbers like outputs.
+
+    A loss that takes none of them is replaced by a sum: it is small beside the model.
+    """
+    output = leaves(outputs)[-1].detach()
+    batch, *rest = output.shape
+    labels, tokens = (torch.zeros((batch, *kept), dtype=torch.int64) for kept in (rest[1:], rest[:-1]))
+    for targets in (labels, tokens, torch.zeros_like(output)):
+        with suppress(Exception), torch.no_grad():
+            if loss(output, targets).dim() == 0:
+                return loss, targets
+    return lambda output, targets: output.sum(), labels

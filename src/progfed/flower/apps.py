@@ -1,0 +1,151 @@
+"""An experiment as a Flower app: the same experiment, on other machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from progfed.data.own import OwnData
+from progfed.errors import DataError, UsageError
+from progfed.files import replace_file
+from progfed.population import FederatedData
+from progfed.runs.directory import Record
+from progfed.runs.experiment import Experiment
+from progfed.runs.train import parts, train
+from progfed.wire.engine import Engine
+
+try:
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+
+    from progfed.flower.grid import LOG, GridEngine, Patience
+    from progfed.flower.node import Parts, client_app
+    from progfed.flower.serve import server_app
+    from progfed.flower.simulated_nodes import simulated
+except ImportError as missing:
+    raise UsageError(f"Flower is not installed ({missing}): install progfed[flower]") from missing
+
+NODES = 100
+"""A simulation has at most this many virtual nodes; beyond it a node holds several clients."""
+SIZES = "clients.json"
+"""The file of a run in which the server keeps how many examples each client has, as the nodes told it."""
+HOLDERS = "nodes.json"
+"""The file of a run in which the server keeps which node has held which client first."""
+
+
+def client(experiment: Experiment) -> ClientApp:
+    """The client app. A node's setting `data` is its folder of data, `clients` or `partition-id` says whom it holds."""
+    return client_app(partial(on_node, experiment))
+
+
+def on_node(experiment: Experiment, settings: Mapping[str, Any]) -> Parts:
+    """What a node trains with, made on the node."""
+    return parts(experiment, Path(str(settings.get("data", "data"))))
+
+
+def server(experiment: Experiment) -> ServerApp:
+    """The server app. Its settings: `out`, where the run goes, and `data`, the server's folder of data.
+
+    Every round is committed before the next begins; a run that was interrupted is continued by the same `flwr run`.
+    """
+    return server_app(partial(serve, experiment), deadline=experiment.recipe.deadline)
+
+
+def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any]) -> None:
+    """Train on an engine over the grid of a run."""
+    out = Path(str(settings.get("out", "runs"))) / f"{experiment.run}-seed{experiment.recipe.seed}"
+    data = Path(str(settings.get("data", "data")))
+    sizes: Sequence[int] = ()
+    engine.holders |= read_numbers(out / HOLDERS)
+    if isinstance(experiment.data, OwnData):
+        sizes = known_sizes(engine, out, data, experiment.data.clients)
+        experiment = replace(experiment, data=experiment.data.knowing(sizes))
+    engine.sizes(experiment.make_data(data).clients)
+    for record in train(experiment, out, data=data, engine=partial(noting, engine, out, sizes), checkpoint_every=1):
+        write_numbers(out / HOLDERS, engine.holders)  # those of nodes that have come since
+        LOG.info("%s", told(record))
+    LOG.info("complete: %s", out.absolute())
+
+
+def told(record: Record) -> str:
+    """A round in a line of the log; all of it is in `rounds.jsonl`.
+
+    >>> told({"round": 3, "stage": 2, "loss": 0.5, "metric": 81.25, "clients": 4, "rejected": {"missing": 2}})
+    'round 3, stage 2: loss 0.5000, 81.25 %, 4 clients, rejected: 2 missing'
+    """
+    metric = "" if record["metric"] is None else f" {record['metric']:.2f} %,"
+    rejected = ", ".join(f"{count} {reason}" for reason, count in sorted(record["rejected"].items()))
+    line = f"round {record['round']}, stage {record['stage']}: loss {record['loss']:.4f}"
+    line += f",{metric} {record['clients']} clients"
+    return f"{line}, rejected: {rejected}" if rejected else line
+
+
+def known_sizes(engine: GridEngine, out: Path, data: Path, clients: int) -> Sequence[int]:
+    """How many examples the clients have: what a run that continues was told before, or else what the nodes say."""
+    before = [out / SIZES]
+    if (out / "experiment.json").exists():
+        before.append(data / SIZES)  # runs of earlier versions kept it there
+    for path in before:
+        if path.exists():
+            return read_sizes(path, clients)
+    sizes = engine.sizes(clients, all_needed=True)
+    LOG.info("%d clients with %d examples", len(sizes), sum(sizes.values()))
+    return [sizes[client] for client in range(clients)]
+
+
+def read_sizes(path: Path, clients: int) -> Sequence[int]:
+    """What a run was told before about its clients."""
+    told = read_numbers(path)
+    if not set(range(clients)) <= told.keys() or min(told.values()) < 1:
+        raise DataError(f"{path} does not tell the examples of {clients} clients: remove it to ask them again")
+    return [told[client] for client in range(clients)]
+
+
+@contextmanager
+def noting(engine: GridEngine, out: Path, sizes: Sequence[int]) -> Iterator[GridEngine]:
+    """The engine, once the run keeps what it was told: when it continues it must not be told other things."""
+    write_numbers(out / SIZES, dict(enumerate(sizes)))
+    write_numbers(out / HOLDERS, engine.holders)
+    yield engine
+
+
+def read_numbers(path: Path) -> dict[int, int]:
+    """A number for each client, from a file; none where there is none."""
+    try:
+        return {int(client): int(number) for client, number in json.loads(path.read_text()).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} does not hold a number for each client ({error}): remove it to ask anew") from error
+
+
+def write_numbers(path: Path, numbers: Mapping[int, int]) -> None:
+    """Write a number for each client, where they are new."""
+    if numbers and read_numbers(path) != numbers:
+        replace_file(path, json.dumps({str(client): number for client, number in sorted(numbers.items())}).encode())
+
+
+def simulation(
+    experiment: Experiment, folder: Path, data: Path, workers: int
+) -> Callable[[], AbstractContextManager[Engine]]:
+    """Flower's simulation as an engine for `train`: clients are partitions of virtual nodes.
+
+    What clients remember is kept in the run's folder, so that a run that was stopped continues with the same bits.
+    """
+    declared = experiment.data.clients if isinstance(experiment.data, FederatedData | OwnData) else experiment.clients
+    nodes = min(declared or workers, NODES)
+    make = partial(on_node_at, experiment, data.absolute())
+    patience = Patience().within(experiment.recipe.deadline)
+    return partial(
+        simulated, make, nodes=nodes, workers=min(workers, nodes), memory=folder / "clients", patience=patience
+    )
+
+
+def on_node_at(experiment: Experiment, data: Path, settings: Mapping[str, Any]) -> Parts:
+    """What a virtual node trains with: its data are in the folder of everybody."""
+    return parts(experiment, data)

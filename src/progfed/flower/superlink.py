@@ -1,0 +1,148 @@
+"""Flower's SuperLink behind a gate: `python -m progfed.flower.superlink --operator-secret FILE …`.
+
+All other options are those of `flower-superlink`. One port serves three kinds of callers, and Flower itself asks only
+the nodes who they are: without the gate, whoever reaches the port can register nodes and start an app, whose code then
+runs on the server and on every node. The gate lets through
+
+- nodes, to the Fleet API: Flower checks their keys;
+- the operator, to the Control API: the secret must be in the request, where `flwr` puts it (see `progfed.deploy.keys`);
+- server apps of this machine, to the Runtime API: Flower checks the token of their task, and the secret of the process
+  that is given these tokens.
+
+Everything else is refused. This file imports nothing of progfed, so that it can be run by its path, without torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hmac
+import importlib
+import json
+import stat
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""An ASGI application, as the SuperLink is one."""
+
+FLEET, CONTROL, RUNTIME = "/v1/fleet/", "/v1/control/", "/v1/runtime/"
+SHORTEST = 32
+"""Characters that a secret must have at least: it must not be guessed."""
+
+
+class Gate:
+    """A SuperLink that lets nodes, its operator and its own server apps through, each to their part."""
+
+    def __init__(self, app: App, secret: bytes) -> None:
+        self._app, self._expected = app, b"Bearer " + secret
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or (scope["type"] == "http" and self._may_pass(scope)):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await _refuse(send)
+
+    def _may_pass(self, scope: Scope) -> bool:
+        path = scope["path"]
+        if path.startswith(CONTROL):
+            given = [value for name, value in scope["headers"] if name == b"authorization"]
+            return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+        if path.startswith(RUNTIME):
+            return _on_this_machine(scope)
+        return bool(path.startswith(FLEET))
+
+
+def _on_this_machine(scope: Scope) -> bool:
+    """Whether the caller's address is one of this machine: its loopback, or the one that was called."""
+    (client, _), (server, _) = scope.get("client") or ("", 0), scope.get("server") or ("", 0)
+    try:
+        return ip_address(client).is_loopback or client == server
+    except ValueError:
+        return False
+
+
+async def _refuse(send: Send) -> None:
+    said = "Only the operator of this SuperLink may do this: the operator's secret is missing or wrong."
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps({"detail": said}).encode()})
+
+
+def read_secret(path: Path) -> bytes:
+    """The operator's secret; one that others can read, or could guess, is refused."""
+    try:
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise ValueError(f"others can read {path}: `chmod 600 {path}`")
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    if len(secret) < SHORTEST:
+        raise ValueError(f"{path} must hold at least {SHORTEST} characters, not {len(secret)}")
+    return secret
+
+
+def main() -> None:
+    """Run the SuperLink, with TLS and authenticated nodes, behind the gate."""
+    parser = argparse.ArgumentParser(description=__doc__, add_help=False, allow_abbrev=False)
+    parser.add_argument("--operator-secret", type=Path, required=True, help="the file with the operator's secret")
+    options, rest = parser.parse_known_args()
+    try:
+        secret = read_secret(options.operator_secret)
+    except ValueError as error:
+        parser.error(str(error))
+    sys.argv[1:] = rest
+    # not `import …flower_superlink`: its package has a function of the same name
+    flower = importlib.import_module("flwr.superlink.cli.flower_superlink")
+    config = flower._parse_superlink_lifespan_config()
+    if config.insecure or not config.enable_supernode_auth:
+        parser.error("nodes and the operator are known by TLS and keys only: certificates and --enable-supernode-auth")
+    config.superexec_auth_secret = options.operator_secret.read_bytes()
+    _give_secret(flower, options.operator_secret.absolute())
+    _keep_private(config.database)
+    serve(flower, config, secret)
+
+
+def _keep_private(database: str) -> None:
+    """Make the database its owner's only, if it is a file: the tokens of server apps are in it."""
+    if not database.startswith(":") and "://" not in database:
+        path = Path(database)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+
+
+def _give_secret(flower: Any, path: Path) -> None:
+    """Let the process that starts server apps know the secret: Flower would start it without one."""
+    plain = flower._get_superexec_command
+
+    def with_secret(**settings: Any) -> list[str]:
+        return [*plain(**settings), "--superexec-auth-secret-file", str(path)]
+
+    flower._get_superexec_command = with_secret
+
+
+def serve(flower: Any, config: Any, secret: bytes) -> None:
+    """Serve until a signal comes; as `flower-superlink` does, but for the gate."""
+    import uvicorn
+    from flwr.supercore.http_logging import get_uvicorn_log_config
+    from flwr.supercore.logger import console_handler
+    from flwr.superlink.main import create_app
+
+    uvicorn.run(
+        Gate(create_app(config, flower.SuperLinkLifespan), secret),
+        host=config.host,
+        port=config.port,
+        log_config=get_uvicorn_log_config(console_handler.level),
+        ssl_keyfile=config.ssl_keyfile,
+        ssl_certfile=config.ssl_certfile,
+        proxy_headers=False,  # the address of the caller must be the real one
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""When to grow: the paper fixes T_s before training; a policy here ends a stage when it has stopped paying.
+
+A policy turns what the server sees in a round into one number, which falls while the stage still pays. A stage ends
+when that number has stopped falling: the mean of the last `window` rounds is not below the mean of the `window` rounds
+before by `tolerance` of it. The schedule's rounds stay the budget, the longest that a phase may last, and `least` the
+shortest. Warm-up is never cut, and the last phase takes the rounds that the others left, so that the total is still T;
+with `keep_total=False` they are given up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from torch import Tensor
+
+from progfed.errors import UsageError
+from progfed.recipe.aggregate import l2
+from progfed.tensors import Tensors
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a policy has seen: how long the phases before lasted, and the last signals of the running one.
+
+    `drift` and `path` are sums over its rounds that a signal may need. A checkpoint has all of it, so that a resumed
+    run decides as it would have.
+    """
+
+    lengths: tuple[int, ...] = ()
+    signal: tuple[float, ...] = ()
+    drift: Tensors = field(default_factory=dict)
+    path: float = 0.0
+
+
+class Growth(Protocol):
+    """When to grow, as a value in a recipe."""
+
+    @property
+    def least(self) -> int: ...
+
+    @property
+    def window(self) -> int: ...
+
+    @property
+    def tolerance(self) -> float: ...
+
+    @property
+    def keep_total(self) -> bool: ...
+
+    def see(self, watch: Watch, loss: float, step: Mapping[str, Tensor]) -> Watch:
+        """What is known after a round with this loss, in which the newest block took this step."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plateau:
+    """Grow when the training loss of the rounds has levelled off.
+
+    >>> Plateau(window=2).see(Watch(signal=(3.0, 2.0, 1.5, 1.25)), 1.0, {}).signal
+    (2.0, 1.5, 1.25, 1.0)
+    """
+
+    least: int = 4
+    window: int = 3
+    tolerance: float = 0.03
+    keep_total: bool = True
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def see(self, watch: Watch, loss: float, step: Mapping[str, Tensor]) -> Watch:
+        return _seen(self, watch, loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Movement:
+    """Grow when the newest block has stopped getting anywhere: distance over path length, both fading by `memory`.
+
+    With steps u_i of the block the signal is |sum w_i u_i| / sum w_i |u_i|, w_i = memory^(t-i): 1 for a straight way,
+    sqrt((1-memory) / (1+memory)) for steps in random directions. It has no unit: the learning rate, the size of a block
+    and the scale of its weights cancel, as they would not in the length of a step or its ratio to the weights. It
+    starts at 1 by definition, falls as the steps disagree, and levels off at the share of them that is still common; a
+    block that went straight on for ever would level off at 1, and grow: the rule asks whether anything still changes.
+    """
+
+    least: int = 4
+    window: int = 3
+    tolerance: float = 0.03
+    keep_total: bool = True
+    memory: float = 0.8
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if not 0 < self.memory < 1:
+            raise UsageError(f"the memory of a movement is between 0 and 1, not {self.memory}")
+
+    def see(self, watch: Watch, loss: float, step: Mapping[str, Tensor]) -> Watch:
+        length = l2(step)
+        if not length > 0:  # nobody trained the block in this round: nothing was learnt about it
+            return watch
+        old = watch.drift
+        drift = {name: self.memory * old[name] + value if name in old else value for name, value in step.items()}
+        path = self.memory * watch.path + length
+        return replace(_seen(self, watch, l2(drift) / path), drift=drift, path=path)
+
+
+def stalled(growth: Growth, watch: Watch) -> bool:
+    """Whether the signal has stopped falling.
+
+    >>> stalled(Plateau(window=1, tolerance=0.1), Watch(signal=(1.0, 0.95)))
+    True
+    >>> stalled(Plateau(window=1, tolerance=0.1), Watch(signal=(1.0, 0.85)))
+    False
+    """
+    if len(watch.signal) < 2 * growth.window:
+        return False
+    before, after = watch.signal[-2 * growth.window : -growth.window], watch.signal[-growth.window :]
+    earlier, later = math.fsum(before) / growth.window, math.fsum(after) / growth.window
+    return earlier - later < growth.tolerance * abs(earlier)
+
+
+def _seen(growth: Growth, watch: Watch, signal: float) -> Watch:
+    return replace(watch, signal=(*watch.signal, signal)[-2 * growth.window :])
+
+
+def _check(growth: Growth) -> None:
+    if growth.least < 1 or growth.window < 1:
+        raise UsageError(f"growth needs least and window of 1 round or more, not {growth.least} and {growth.window}")
+    if not 0 <= growth.tolerance < 1:
+        raise UsageError(f"growth needs a tolerance of 0 to below 1, not {growth.tolerance}")
+
+
+NAMED: dict[str, Growth | None] = {"fixed": None, "plateau": Plateau(), "movement": Movement()}
+"""Policies that a command line can ask for by name."""

@@ -1,0 +1,222 @@
+"""How to train: everything that the server and its clients agree on, as one value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any, Literal
+
+from torch import Tensor
+from torch.nn import functional
+
+from progfed import rng
+from progfed.codec import Codec, Float, codec
+from progfed.errors import UsageError
+from progfed.recipe import aggregate as aggregates
+from progfed.recipe import growth as policies
+from progfed.recipe import optimizers as servers
+from progfed.recipe.aggregate import Aggregate, Mean, Weighted, least
+from progfed.recipe.growth import Growth, Plateau
+from progfed.recipe.optimizers import ServerOptimizer, fedavg
+from progfed.recipe.privacy import Privacy
+from progfed.recipe.rate import Constant, Rate, as_rate
+from progfed.schedule import Phase, Schedule, follow
+from progfed.tensors import Tensors
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+_LATER = {"later": True}
+"""Marks a setting that came after the first release: it is left out of an experiment's identity while it has its
+default (or the value it has `before`: what runs did without it), so that a run begun before it existed is still the
+same experiment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """Local training of one client in one round: SGD, stateless unless asked otherwise.
+
+    `prox` is FedProx's mu in mu/2 ||w - w0||^2. A step whose loss is not below `skip_above` is not taken. Momentum
+    starts at zero in each round; with `keep_momentum` a client remembers it from one of its rounds to the next. `clip`
+    is the largest norm that the gradient of a step may have, over all parameters; a larger one is scaled down to it,
+    before weight decay and `prox` add to it: a guard that few steps reach, and those kill units of layers that have
+    just grown. None leaves every gradient as it is, as in the paper.
+    """
+
+    epochs: int = 1
+    batch: int = 20
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    prox: float = 0.0
+    loss: Loss = functional.cross_entropy
+    skip_above: float = field(default=math.inf, metadata=_LATER)
+    keep_momentum: bool = field(default=False, metadata=_LATER)
+    clip: float | None = field(default=5.0, metadata={**_LATER, "before": None})
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(value, Integral) and value >= 1 for value in (self.epochs, self.batch)):
+            raise UsageError(f"a client needs at least 1 epoch and a batch of 1, not {self.epochs} and {self.batch}")
+        if not self.skip_above > 0:
+            raise UsageError(f"skip_above is a loss above 0, from which on steps are skipped, not {self.skip_above}")
+        if self.keep_momentum and not self.momentum:
+            raise UsageError("keep_momentum=True needs a momentum above 0: without one there is nothing to keep")
+        if not 0 <= self.momentum < 1:
+            raise UsageError(f"momentum is 0 to below 1, not {self.momentum}")
+        for name in ("weight_decay", "prox"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UsageError(f"{name} is a finite number of 0 or more, not {getattr(self, name)}")
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"clip is the largest norm of a gradient, a positive number or None, not {self.clip}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A schedule, and how each of its rounds goes.
+
+    `cohort` clients are drawn in each round. `rate` is the learning rate: a function of the moment, or one number,
+    which stands for `Cosine` of it. The mean of the updates is weighted by their examples, or `uniform`. `up` and
+    `down` are the codecs of the two directions. With `feedback` a client adds what its codec lost to its next update;
+    with `delta` a client that took part in the round before is sent only the compressed change of the model it holds.
+    A round needs `min_updates` valid updates, or training stops; a trimmed mean needs as many as it can trim. The
+    schedule of `random` is drawn from `seed`.
+
+    `aggregate` says how updates become one; `privacy` makes that a noisy mean. With `over_selection` of 1.3 three
+    reserves are asked besides every ten of the cohort and stand in for those whose update is missing or invalid; while
+    nobody fails, the result is the one without them to the bit. `deadline` is how many seconds an engine over a network
+    waits for a round; clients on this machine are never late, since its speed must not decide the result.
+
+    With `growth` a stage ends when it has stopped paying, at the latest after the rounds of its phase.
+
+    Short forms are understood and become the values they stand for: a number as `rate`, names as `up` and `down`
+    ("LQ-8"), `server` ("fedadam"), `aggregate` ("median") and `growth` ("plateau").
+    """
+
+    schedule: Schedule
+    cohort: int
+    rate: Rate = field(default_factory=lambda: Constant(0.1))
+    local: Local = field(default_factory=Local)
+    server: ServerOptimizer = field(default_factory=fedavg)
+    weighting: Literal["examples", "uniform"] = "examples"
+    up: Codec = field(default_factory=Float)
+    down: Codec = field(default_factory=Float)
+    feedback: bool = False
+    delta: bool = False
+    min_updates: int = 1
+    seed: int = 0
+    aggregate: Aggregate = field(default=Mean(), metadata=_LATER)
+    privacy: Privacy | None = field(default=None, metadata=_LATER)
+    over_selection: float = field(default=1.0, metadata=_LATER)
+    deadline: float = field(default=math.inf, metadata=_LATER)
+    growth: Growth | None = field(default=None, metadata=_LATER)
+
+    def __post_init__(self) -> None:
+        for name, understand in _SHORT_FORMS.items():
+            object.__setattr__(self, name, understand(getattr(self, name)))  # the way of a frozen dataclass
+        if not isinstance(self.schedule, tuple | list) or not all(isinstance(one, Phase) for one in self.schedule):
+            raise UsageError(f"a schedule is made by progressive() or end_to_end(), not {self.schedule!r:.60}")
+        if not self.schedule:
+            raise UsageError("a recipe needs a schedule with at least one phase")
+        object.__setattr__(self, "schedule", follow(self.schedule, self.seed))
+        if not isinstance(self.cohort, Integral) or self.cohort < 1:
+            raise UsageError(f"a cohort is a whole number of 1 or more clients, not {self.cohort}")
+        if not 1 <= self.min_updates <= self.cohort:
+            raise UsageError(f"min_updates must be 1 to the cohort's {self.cohort}, not {self.min_updates}")
+        if self.cohort < least(self.aggregate):
+            raise UsageError(
+                f"{self.aggregate} drops nobody from a cohort of {self.cohort} and would be the plain mean: "
+                f"take a cohort of {least(self.aggregate)} or more, a larger share, or the median"
+            )
+        if self.weighting not in ("examples", "uniform"):
+            raise UsageError(f"weighting is by 'examples' or 'uniform', not {self.weighting!r}")
+        if not 1 <= self.over_selection < math.inf:
+            raise UsageError(f"over_selection is 1 or more times the cohort, not {self.over_selection}")
+        if not self.deadline > 0:
+            raise UsageError(f"a deadline is a positive number of seconds, not {self.deadline}")
+        if self.privacy is not None and (self.weighting != "uniform" or self.aggregate != Mean()):
+            raise UsageError(
+                "privacy needs weighting='uniform' and the mean as aggregate: one client must not count for more"
+            )
+
+        if self.privacy is not None and isinstance(self.growth, Plateau):
+            raise UsageError(
+                "growth by the training loss would tell about clients what no noise hides: use growth=Movement() with "
+                "privacy, which sees only the noisy model"
+            )
+
+    @property
+    def needed(self) -> int:
+        """How many valid updates a round needs."""
+        return max(self.min_updates, least(self.aggregate))
+
+    def check_population(self, clients: int) -> None:
+        """Refuse a population that is too small for the cohort."""
+        if self.cohort > clients:
+            raise UsageError(f"a cohort of {self.cohort} clients cannot be drawn from {clients}: use 1 to {clients}")
+
+    def asked(self, clients: float) -> int:
+        """How many clients of this population a round asks: the cohort and its reserves."""
+        return int(min(clients, math.ceil(self.cohort * self.over_selection - 1e-9)))
+
+    def draw(self, clients: int, number: int) -> tuple[int, ...]:
+        """Whom round `number` asks: the cohort in the order of clients, then the reserves in the order of call."""
+        seed = self.seed if self.privacy is None else self.privacy.hidden(self.seed)
+        cohort = rng.sample(clients, self.cohort, seed, "sample", number)
+        reserves = rng.sample(clients - self.cohort, self.asked(clients) - self.cohort, seed, "reserve", number)
+        others = [_skipping(cohort, index) for index in reserves]
+        return cohort + tuple(sorted(others, key=lambda client: rng.rank(seed, "call", number, client)))
+
+    def combine(self, updates: Weighted, number: int) -> Tensors:
+        """The updates of round `number` as one."""
+        if self.privacy is None:
+            return self.aggregate(updates)
+        return self.privacy.release(updates, cohort=self.cohort, seed=self.seed, number=number)
+
+    def spent(self, number: int, clients: int) -> float | None:
+        """Epsilon after round `number`, where privacy is promised. All who are asked count, needed or not."""
+        if self.privacy is None:
+            return None
+        return self.privacy.spent(number, clients=clients, asked=self.asked(clients))
+
+
+def _named(setting: str, known: dict[str, Any], method: str) -> Callable[[Any], Any]:
+    """How a setting is understood: a known name stands for its value, and a value has this method."""
+
+    def understand(value: Any) -> Any:
+        if isinstance(value, str) and value in known:
+            return known[value]
+        fits = hasattr(value, method) or (value is None and None in known.values())
+        if isinstance(value, str | type) or not fits:
+            raise UsageError(f"{setting} takes one of {', '.join(known)}, not {value!r:.60}")
+        return value
+
+    return understand
+
+
+def _codec(value: Any) -> Codec:
+    """A codec, or the one with this name."""
+    if isinstance(value, str):
+        return codec(value)
+    if isinstance(value, type) or not hasattr(value, "encode"):
+        raise UsageError(
+            f"up and down take codecs such as Quantize(8), or their names such as 'LQ-8', not {value!r:.60}"
+        )
+    return value  # type: ignore[no-any-return]
+
+
+_SHORT_FORMS: dict[str, Callable[[Any], Any]] = {
+    "rate": as_rate,
+    "up": _codec,
+    "down": _codec,
+    "server": _named("server", servers.NAMED, "update"),
+    "aggregate": _named("aggregate", aggregates.NAMED, "__call__"),
+    "growth": _named("growth", policies.NAMED, "see"),
+}
+
+
+def _skipping(taken: tuple[int, ...], index: int) -> int:
+    """The `index`-th number that is not taken; `taken` is in increasing order."""
+    for number in taken:
+        index += number <= index
+    return index

@@ -1,0 +1,70 @@
+"""Where the schedule meets the rounds: which round comes next, in a schedule whose phases may end early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from progfed.recipe.growth import Growth
+from progfed.recipe.rate import Moment
+from progfed.schedule import Phase, Schedule, length
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A round to come: its number, its phase and the place of that in the schedule, and the rounds of it before."""
+
+    number: int
+    phase: Phase
+    index: int
+    offset: int
+    moment: Moment
+
+
+def turn_at(schedule: Schedule, number: int) -> Turn | None:
+    """Round `number` of a schedule, counted from 1 with warm-up included; None after the last."""
+    before = done = 0
+    for index, phase in enumerate(schedule):
+        offset = number - before - 1
+        counts = not (phase.warmup or phase.hold)  # whether its rounds advance the learning-rate schedule
+        if offset < phase.rounds:
+            done += counts * offset
+            held = sum(phase.rounds for phase in schedule if phase.hold and not phase.warmup)
+            moment = Moment(done, max(1, length(schedule) - held), offset, phase.rounds, phase.warmup, phase.stage)
+            return Turn(number, phase, index, offset, moment)
+        before += phase.rounds
+        done += counts * phase.rounds
+    return None
+
+
+def may_end(phase: Phase, place: int, schedule: Schedule) -> bool:
+    """Whether a policy may end a phase early: no warm-up, and not the last, which has the rounds that are left."""
+    return not phase.warmup and place < len(schedule) - 1
+
+
+def realised(schedule: Schedule, growth: Growth | None, lengths: Sequence[int]) -> Schedule:
+    """The schedule as it turned out so far: phases that are over had these lengths; the last gets what they left.
+
+    >>> from progfed.recipe.growth import Plateau
+    >>> planned = Phase(1, 5), Phase(2, 5), Phase(3, 5)
+    >>> [phase.rounds for phase in realised(planned, Plateau(), [3, 4])]
+    [3, 4, 8]
+    """
+    if growth is None or not lengths:
+        return schedule
+    over = tuple(replace(phase, rounds=rounds) for phase, rounds in zip(schedule, lengths, strict=False))
+    if len(over) == len(schedule):
+        return over
+    *coming, last = schedule[len(over) :]
+    freed = sum(phase.rounds for phase in schedule[: len(over)]) - sum(lengths)
+    return (*over, *coming, replace(last, rounds=last.rounds + freed * growth.keep_total))
+
+
+def earliest(schedule: Schedule, growth: Growth) -> Schedule:
+    """The schedule if every phase ended as early as it may."""
+    shortest = max(growth.least, 2 * growth.window)
+    lengths = [
+        min(phase.rounds, shortest) if may_end(phase, place, schedule) else phase.rounds
+        for place, phase in enumerate(schedule[:-1])
+    ]
+    return realised(schedule, growth, lengths)

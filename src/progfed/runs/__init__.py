@@ -1,0 +1,1 @@
+"""Experiments, and the run directories that training them leaves behind."""

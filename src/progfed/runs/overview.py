@@ -1,0 +1,132 @@
+"""What a progressive model consists of and what its schedule will save, before anything is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from progfed.blocks import Progressive
+from progfed.costs.memory import PhaseMemory
+from progfed.recipe.recipe import Recipe
+from progfed.runs.experiment import Experiment
+from progfed.runs.identity import describe
+from progfed.runs.plan import Known, Plan, plan, relative
+from progfed.schedule import Phase, end_to_end, length
+from progfed.wire.message import message_size
+
+
+@dataclass(frozen=True)
+class StageView:
+    """A stage: what it adds to the one before, and what M^s costs a client: a message each way, FLOPs, memory.
+
+    `head_share` is the share of the head in the message.
+    """
+
+    stage: int
+    adds: tuple[str, ...]
+    head: tuple[str, ...]
+    parameters: int
+    message_bytes: int
+    head_share: float
+    flops: int
+    memory_bytes: int
+    memory: PhaseMemory
+    memory_relative: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some rounds of the schedule, and the bytes that a client is sent and sends in each of them."""
+
+    stage: int
+    rounds: int
+    warmup: bool
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All of it; `relative` are the fractions of what end-to-end training of the same model over T rounds costs."""
+
+    experiment: str
+    run: str
+    model: str
+    rounds: int
+    batch: int
+    stages: tuple[StageView, ...]
+    schedule: tuple[Span, ...]
+    relative: dict[str, float]
+
+
+def overview(experiment: Experiment) -> Overview:
+    """Look at the model and the schedule of an experiment; its data are not touched."""
+    model, recipe = experiment.make_model(), experiment.recipe
+    known, name = Known(), json.dumps(describe(experiment.model))
+    whole = replace(recipe, schedule=end_to_end(length(recipe.schedule), stages=model.stages))
+    ours = plan(experiment, known)
+    baseline = plan(replace(experiment, recipe=whole), known)
+    costs = [known.cost(name, model, phase) for phase in recipe.schedule]
+    spans = [
+        Span(phase.stage, phase.rounds, phase.warmup, message_size(recipe.down, c.down) + message_size(recipe.up, c.up))
+        for phase, c in zip(recipe.schedule, costs, strict=True)
+    ]
+    return Overview(
+        experiment=experiment.name,
+        run=experiment.run,
+        model=model.name,
+        rounds=length(recipe.schedule),
+        batch=recipe.local.batch,
+        stages=_stages(model, recipe, baseline, known, name),
+        schedule=tuple(spans),
+        relative=relative(ours, baseline),
+    )
+
+
+def _stages(model: Progressive, recipe: Recipe, baseline: Plan, known: Known, name: str) -> tuple[StageView, ...]:
+    """The stages that the schedule visits."""
+    found: list[StageView] = []
+    for stage in sorted({phase.stage for phase in recipe.schedule}):
+        phase, before = Phase(stage, 1), found[-1].stage if found else 0
+        cost, memory = known.cost(name, model, phase), known.memory(name, model, phase, recipe.local)
+        found.append(
+            StageView(
+                stage=stage,
+                adds=tuple(layer for new in range(before + 1, stage + 1) for layer in layers(model, f"E{new}")),
+                head=layers(model, model.head(stage)),
+                parameters=cost.parameters,
+                message_bytes=message_size(recipe.down, cost.down),
+                head_share=cost.head_share,
+                flops=cost.flops,
+                memory_bytes=memory.peak,
+                memory=memory,
+                memory_relative=memory.peak / baseline["total"]["memory_bytes"],
+            )
+        )
+    return tuple(found)
+
+
+def layers(model: Progressive, part: str) -> tuple[str, ...]:
+    """The modules that make up a part, as `name Type`; only the type where the part is one layer."""
+    with torch.device("meta"):
+        module = model.make(part)
+    return tuple(_listed(module, "")) or (type(module).__name__,)
+
+
+def _listed(module: nn.Module, path: str) -> Iterator[str]:
+    """The modules inside, by name; a list of layers as its layers, however deep the list lies."""
+    for name, child in module.named_children():
+        inner = [key for key, _ in child.named_children()]
+        bare = type(child).forward is nn.Module.forward
+        if bare and not name.isdigit() and inner and (len(inner) == 1 or all(key.isdigit() for key in inner)):
+            yield from _listed(child, f"{path}{name}.")
+        else:
+            yield f"{path}{name}{_kind(child)}"
+
+
+def _kind(module: nn.Module) -> str:
+    """The type of a layer; modules that only hold others' tensors have none worth telling."""
+    return "" if type(module).forward is nn.Module.forward else f" {type(module).__name__}"

@@ -1,0 +1,174 @@
+"""What a run will cost, before anything is trained: the same messages and FLOPs that the run then counts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from progfed.blocks import Progressive
+from progfed.client.kernels import one_thread
+from progfed.costs.memory import PhaseMemory, phase_memory
+from progfed.costs.phase import Cost, PhaseCost, phase_cost
+from progfed.costs.published import paper_bytes
+from progfed.errors import UsageError
+from progfed.recipe.recipe import Local
+from progfed.recipe.turns import earliest
+from progfed.runs.experiment import Experiment
+from progfed.runs.identity import describe
+from progfed.schedule import Phase, within
+from progfed.server.checks import check
+from progfed.wire.message import message_size
+
+Plan = dict[str, Any]
+COSTS = ("down_bytes", "up_bytes", "paper_bytes", "flops")
+
+
+class Known:
+    """Costs and memory of phases that were counted before: runs of an experiment have most of them in common."""
+
+    def __init__(self) -> None:
+        self._costs: dict[tuple[str, Phase], PhaseCost] = {}
+        self._memory: dict[tuple[str, Phase, Local], PhaseMemory] = {}
+
+    def cost(self, name: str, model: Progressive, phase: Phase) -> PhaseCost:
+        """What a phase costs; `name` stands for the model."""
+        key = name, replace(phase, rounds=1, warmup=False, hold=False)
+        if key not in self._costs:
+            self._costs[key] = phase_cost(model, phase)
+        return self._costs[key]
+
+    def memory(self, name: str, model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
+        """What a phase holds in memory."""
+        key = name, replace(phase, rounds=1, warmup=False, hold=False), replace(local, epochs=1)
+        if key not in self._memory:
+            self._memory[key] = phase_memory(model, phase, local)
+        return self._memory[key]
+
+
+@one_thread()  # a second one only spins: operators on one or two examples are too small to share
+def plan(experiment: Experiment, known: Known | None = None) -> Plan:
+    """Rounds, parameters, bytes down and up, and FLOPs, per stage and in total; peak memory, the highest of each.
+
+    Bytes are exact unless `exact` is false, where they are a bound; FLOPs take every client to hold the average number
+    of examples; memory is that of a step on a whole batch. Where the data say before they are made that some clients
+    are too weak for a stage, costs are `expected`: averages over cohorts. Where a policy may end stages early, every
+    stage is taken to last as long as it may; `earliest` is the total if each ended as early as it may.
+    """
+    model, recipe = experiment.make_model(), experiment.recipe
+    deepest: Sequence[int] = getattr(experiment.data, "deepest", ())
+    check(model, recipe, deepest)
+    if clients := experiment.clients or getattr(experiment.data, "clients", 0):
+        recipe.check_population(clients)
+    known = known or Known()
+    name = json.dumps(describe(experiment.model))
+    stages: dict[int, Plan] = {}
+    total = Cost()
+    cost_of = partial(known.cost, name, model)
+    for index, phase in enumerate(recipe.schedule):
+        counts, memory = cost_of(phase), known.memory(name, model, phase, recipe.local)
+        spent = _average(deepest or [model.stages], partial(_spent, experiment, index, cost_of))
+        row = stages.setdefault(phase.stage, _row(phase.stage, counts))
+        row["warmup_rounds" if phase.warmup else "rounds"] += phase.rounds
+        for cost in ("down_bytes", "up_bytes", "flops"):
+            row[cost] += getattr(spent, cost)
+        row["memory_bytes"] = max(row["memory_bytes"], memory.peak)
+        total += spent
+    rounds = sum(phase.rounds for phase in recipe.schedule)
+    counted = {cost: getattr(total, cost) for cost in COSTS}
+    weak = bool(deepest) and min(deepest) < max(stages)
+    further: Plan = {"expected": True} if weak else {}
+    if recipe.growth is not None:
+        cut = replace(recipe, schedule=earliest(recipe.schedule, recipe.growth), growth=None)
+        further["earliest"] = plan(replace(experiment, recipe=cut), known)["total"]
+    return {
+        "experiment": experiment.name,
+        "run": experiment.run,
+        "exact": recipe.up.exact and recipe.down.exact and not weak,
+        "stages": [stages[stage] for stage in sorted(stages)],
+        "total": {"rounds": rounds, **counted, "memory_bytes": max(row["memory_bytes"] for row in stages.values())},
+        **further,
+    }
+
+
+def _average(deepest: Sequence[int], spend: Callable[[int], Cost]) -> Cost:
+    """What clients of these depths spend on average, where each trains the largest sub-model that it can."""
+    shares = Counter(deepest)
+    each = {depth: asdict(spend(depth)) for depth in shares}
+    sums = {cost: sum(each[depth][cost] * share for depth, share in shares.items()) for cost in COSTS}
+    half, clients = shares.total() // 2, shares.total()
+    return Cost(**{cost: (value + half) // clients for cost, value in sums.items()})
+
+
+def _spent(experiment: Experiment, index: int, cost_of: Callable[[Phase], PhaseCost], depth: int) -> Cost:
+    """What all rounds of phase `index` cost, if every client can train up to stage `depth`."""
+    recipe, rounds = experiment.recipe, experiment.recipe.schedule[index].rounds
+    cost = cost_of(within(recipe.schedule[index], depth))
+    visits = recipe.asked(experiment.clients or math.inf) * rounds
+    rule = partial(paper_bytes, recipe.schedule, index, rate=recipe.up.rate)
+    bills = [
+        rule(number, closes=number == rounds - 1, trained=lambda own: cost_of(within(own, depth)).trained_parameters)
+        for number in range(rounds)
+    ]
+    return Cost(
+        down_bytes=visits * message_size(recipe.down, cost.down),
+        up_bytes=visits * message_size(recipe.up, cost.up),
+        paper_bytes=recipe.cohort * sum(bills),
+        flops=round(cost.flops * visits * recipe.local.epochs * average_examples(experiment)),
+    )
+
+
+def plans(chosen: Sequence[Experiment], family: Sequence[Experiment]) -> list[Plan]:
+    """The plans of these runs, each with its cost relative to its baseline, found in the family of all runs."""
+    runs = {experiment.run: experiment for experiment in family}
+    made: dict[str, Plan] = {}
+    known = Known()
+
+    def planned(run: str) -> Plan:
+        if run not in runs:
+            raise UsageError(f"the baseline {run!r} is not among the runs {', '.join(runs)}")
+        if run not in made:
+            made[run] = plan(runs[run], known)
+        return made[run]
+
+    return [
+        {
+            **planned(experiment.run),
+            "relative": relative(planned(experiment.run), planned(experiment.baseline or experiment.run)),
+        }
+        for experiment in chosen
+    ]
+
+
+def relative(ours: Plan, baseline: Plan) -> dict[str, float]:
+    """The fractions of the baseline's bytes (both directions), paper accounting, FLOPs and highest memory."""
+    mine, other = ours["total"], baseline["total"]
+    return {
+        "bytes": (mine["down_bytes"] + mine["up_bytes"]) / (other["down_bytes"] + other["up_bytes"]),
+        "paper_bytes": mine["paper_bytes"] / other["paper_bytes"],
+        "flops": mine["flops"] / other["flops"],
+        "memory": mine["memory_bytes"] / other["memory_bytes"],
+    }
+
+
+def average_examples(experiment: Experiment) -> float:
+    """The declared average number of examples of a client; 1 where the experiment does not declare its population."""
+    return experiment.examples / experiment.clients if experiment.clients else 1.0
+
+
+def _row(stage: int, counts: PhaseCost) -> Plan:
+    return {
+        "stage": stage,
+        "rounds": 0,
+        "warmup_rounds": 0,
+        "parameters": counts.parameters,
+        "head_share": counts.head_share,
+        "down_bytes": 0,
+        "up_bytes": 0,
+        "flops": 0,
+        "memory_bytes": 0,
+    }

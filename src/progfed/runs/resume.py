@@ -1,0 +1,190 @@
+"""Saving a run as it goes, and going on where it was saved."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+
+import torch
+
+from progfed.costs.phase import Cost
+from progfed.errors import StorageError, UsageError
+from progfed.recipe import optimizers
+from progfed.recipe.growth import Watch
+from progfed.recipe.privacy import new_secret
+from progfed.recipe.recipe import Recipe
+from progfed.runs import checkpoint
+from progfed.runs.checkpoint import Checkpoint
+from progfed.runs.directory import Log, Record, RunDirectory
+from progfed.server.loop import Progress, Round
+from progfed.tensors import Tensors
+from progfed.wire.engine import Memory
+from progfed.wire.message import model_digest
+
+SHARE = 50
+"""A checkpoint is due when this many times the cost of the last one has passed: at most 2 % of the time."""
+
+
+class Saver:
+    """Writes a line per round, and a checkpoint whenever one is due."""
+
+    def __init__(
+        self, directory: RunDirectory, log: Log, experiment: str, every: int | None, memories: dict[int, Memory]
+    ) -> None:
+        self._directory, self._log, self._experiment, self._every = directory, log, experiment, every
+        self._memories = memories
+        self._unsaved: Progress | None = None
+        self._cost, self._last = 0.0, time.perf_counter()
+
+    def add(self, done: Round, record: Record) -> None:
+        self._log.append(record)
+        self._unsaved = done.progress
+        if self._every:
+            due = done.number % self._every == 0
+        else:
+            due = time.perf_counter() - self._last >= SHARE * self._cost
+        if due:
+            self.close()
+
+    def close(self) -> None:
+        """Save the last round, if it is not saved yet."""
+        if self._unsaved is None:
+            return
+        began = time.perf_counter()
+        self._log.sync()
+        checkpoint.save(self._directory.checkpoints, to_checkpoint(self._unsaved, self._experiment, self._memories))
+        self._unsaved = None
+        self._last = time.perf_counter()
+        self._cost = self._last - began
+
+
+def to_checkpoint(progress: Progress, experiment: str, memories: dict[int, Memory]) -> Checkpoint:
+    """Progress as files; the server's slots and the clients' numbers become name prefixes.
+
+    Of the models that clients hold only the server's copy is stored, with the list of those who hold it: whoever holds
+    another one would ask for a whole model anyway.
+    """
+    slots = {f"{slot}/{name}": value for slot, tensors in progress.state.items() for name, value in tensors.items()}
+    lost, velocity = (
+        {f"{client}/{name}": t for client, m in memories.items() for name, t in m.get(kind, {}).items()}
+        for kind in ("lost", "velocity")
+    )
+    current = model_digest(progress.held)
+    holders = [client for client, m in sorted(memories.items()) if "held" in m and model_digest(m["held"]) == current]
+    state = {
+        "experiment": experiment,
+        "cost": asdict(progress.cost),
+        "slots": sorted(progress.state),
+        "holders": holders,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    tensors = {"model": progress.params, "server": slots, "held": progress.held, "lost": lost}
+    if velocity:
+        tensors["velocity"] = velocity
+    if more := {
+        f"{client}/{kind}/{name}": value
+        for client, memory in memories.items()
+        for kind, kept in memory.items()
+        if kind not in ("held", "lost", "velocity")
+        for name, value in kept.items()
+    }:
+        tensors["memories"] = more
+    watch = progress.watch
+    if watch.lengths or watch.signal:
+        state["growth"] = {"lengths": watch.lengths, "signal": watch.signal, "path": watch.path}
+        tensors["drift"] = watch.drift
+    return Checkpoint(progress.round, tensors, state)
+
+
+def resume(directory: RunDirectory, experiment: str, memories: dict[int, Memory]) -> Progress | None:
+    """Where to go on: the newest valid checkpoint; records are cut back to it, and the clients' memories restored."""
+    found = checkpoint.load(directory.checkpoints)
+    directory.cut(found.round if found else 0)
+    if found is None:
+        return None
+    try:
+        check_setup(found, directory, experiment)
+        progress, known = restored(found)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(
+            f"{directory.checkpoints} has a state.json that does not fit its tensors "
+            f"({type(error).__name__}: {error}): start over with --fresh"
+        ) from error
+    for client, memory in known.items():
+        memories.setdefault(client, {}).update(memory)
+    return progress
+
+
+def check_setup(found: Checkpoint, directory: RunDirectory, experiment: str) -> None:
+    """Refuse a checkpoint of another experiment or set-up, or of numbers that no model has."""
+    for key, now in (("experiment", experiment), ("torch", torch.__version__), ("threads", torch.get_num_threads())):
+        if found.state[key] != now:
+            raise StorageError(
+                f"{directory.path} was begun with {key} {found.state[key]}, now it is {now}: the numbers would differ; "
+                "continue in the same set-up, or start over with --fresh"
+            )
+    for name, value in sorted(found.tensors["model"].items()):
+        if not value.is_floating_point():
+            raise StorageError(
+                f"{directory.checkpoints} has whole numbers ({value.dtype}) as {name}, which no model is trained in: "
+                "start over with --fresh"
+            )
+
+
+def restored(found: Checkpoint) -> tuple[Progress, dict[int, Memory]]:
+    """Progress, and what clients remember, as `to_checkpoint` stored them."""
+    empty: optimizers.State = {slot: {} for slot in found.state["slots"]}
+    state = empty | unprefixed(found.tensors["server"])
+    held = found.tensors["held"]
+    memories: dict[int, Memory] = {int(client): {"held": held} for client in found.state["holders"]}
+    for kind in ("lost", "velocity"):
+        for client, kept in unprefixed(found.tensors.get(kind, {})).items():
+            memories.setdefault(int(client), {})[kind] = kept
+    for client, more in unprefixed(found.tensors.get("memories", {})).items():
+        memories.setdefault(int(client), {}).update(unprefixed(more))
+    cost = Cost(**found.state["cost"])
+    return Progress(int(found.round), found.tensors["model"], state, held, cost, watched(found)), memories
+
+
+def with_secret(recipe: Recipe, directory: RunDirectory) -> Recipe:
+    """The recipe with the secret that this run draws its noise from, where it promises privacy.
+
+    That is the one in the run's folder; before a round is finished the given one, or a new one, is put there.
+    """
+    if recipe.privacy is None:
+        return recipe
+    given, kept = recipe.privacy.secret, directory.secret()
+    if not directory.records():
+        kept = given or new_secret()
+        directory.keep_secret(kept)
+    if kept is None:
+        raise StorageError(
+            f"{directory.path} has lost its privacy.secret, without which its noise and cohorts would be others: "
+            "put it back, or start over with --fresh"
+        )
+    if given and given != kept:
+        raise StorageError(
+            f"{directory.path} was begun with another privacy secret: give that one or none, or start over with --fresh"
+        )
+    try:
+        return replace(recipe, privacy=replace(recipe.privacy, secret=kept))
+    except UsageError as error:
+        raise StorageError(f"{directory.path} has a damaged privacy.secret: start over with --fresh") from error
+
+
+def watched(found: Checkpoint) -> Watch:
+    """What decides about growth; nothing in a checkpoint of a run that grows when its schedule says."""
+    told = found.state.get("growth")
+    if told is None:
+        return Watch()
+    return Watch(tuple(told["lengths"]), tuple(told["signal"]), found.tensors["drift"], told["path"])
+
+
+def unprefixed(tensors: Tensors) -> dict[str, Tensors]:
+    """`a/x, a/y, b/x` as `a: x, y` and `b: x`."""
+    grouped: dict[str, Tensors] = {}
+    for key, value in tensors.items():
+        prefix, name = key.split("/", 1)
+        grouped.setdefault(prefix, {})[name] = value
+    return grouped

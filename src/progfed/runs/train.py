@@ -1,0 +1,178 @@
+"""Training an experiment into a run directory: records, checkpoints, the final model, the summary."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+from progfed import files
+from progfed.blocks import Progressive
+from progfed.client.kernels import one_thread
+from progfed.costs.memory import phase_memory
+from progfed.costs.phase import phase_cost
+from progfed.engines.local import LocalEngine
+from progfed.evaluate import Examiner, check_test
+from progfed.population import FederatedData
+from progfed.recipe.recipe import Recipe
+from progfed.runs import checkpoint
+from progfed.runs.directory import Record, RunDirectory, opened
+from progfed.runs.experiment import Experiment
+from progfed.runs.identity import describe, identity
+from progfed.runs.resume import Saver, resume, with_secret
+from progfed.runs.snapshots import keeping
+from progfed.schedule import Phase
+from progfed.server.loop import Round, federate
+from progfed.tensors import Tensors
+from progfed.wire.engine import Engine
+
+
+def run(experiment: Experiment, out: Path | str, *, data: Path | str = "data", workers: int = 1) -> Record:
+    """Train to the end, continuing what `out` holds of it, and return the summary."""
+    for _ in train(experiment, Path(out), data=Path(data), workers=workers):
+        pass
+    summary = RunDirectory(Path(out)).read("summary.json")
+    assert summary is not None
+    return summary
+
+
+def parts(experiment: Experiment, data: Path) -> tuple[Progressive, FederatedData, Recipe, str]:
+    """What a learner is made of, the same on whichever machine it is made: model, population, recipe, and identity."""
+    return experiment.make_model(), experiment.make_data(data), experiment.recipe, identity(experiment)
+
+
+def train(
+    experiment: Experiment,
+    out: Path,
+    *,
+    data: Path,
+    workers: int = 1,
+    device: str = "cpu",
+    checkpoint_every: int | None = None,
+    keep_every: int | None = None,
+    engine: Callable[[], AbstractContextManager[Engine]] | None = None,
+) -> Iterator[Record]:
+    """Train, yielding the record of each round once it is on disk; a run that is complete yields nothing.
+
+    A consumer that stops early (closes the generator) leaves a checkpoint of the last round behind. Checkpoints are
+    made every `checkpoint_every` rounds, by default as often as costs at most 2 % of the time. Every `keep_every`-th
+    model is kept for good. `engine` makes another place for clients to train than `workers` processes on this machine.
+    """
+    with opened(out) as directory, one_thread():
+        directory.claim(describe(experiment))
+        if directory.read("summary.json") is not None:
+            directory.forget_secret()
+            return
+        model, population, recipe, name = parts(experiment, data)
+        test = population.test_examples()
+        check_test(model, recipe.schedule[0], test, experiment.metric)
+        here: Callable[[], AbstractContextManager[Engine]] = partial(
+            LocalEngine,
+            model,
+            population,
+            recipe,
+            run=name,
+            workers=workers,
+            device=device,
+            test=test,
+            metric=experiment.metric,
+        )
+        with directory.log() as log, (engine or here)() as clients:
+            start = resume(directory, name, clients.memories)
+            hidden = with_secret(recipe, directory)  # clients, on this machine or elsewhere, do not get it
+            rounds = federate(
+                model, population.sizes, hidden, clients, run=name, start=start, deepest=population.deepest
+            )
+            rounds = keeping(rounds, out, keep_every)
+            saver = Saver(directory, log, name, checkpoint_every, clients.memories)
+            examiner = clients if isinstance(clients, LocalEngine) else Examiner(model, test, experiment.metric)
+            yield from recorded(rounds, experiment, examiner.evaluate, saver, peaks(model, recipe))
+        finish(directory, experiment, model)
+        directory.forget_secret()
+
+
+def peaks(model: Progressive, recipe: Recipe) -> Callable[[Phase], int]:
+    """The peak memory of training a phase, found when a phase is first asked for."""
+    known: dict[Phase, int] = {}
+
+    def peak(phase: Phase) -> int:
+        alike = replace(phase, rounds=1, warmup=False, hold=False)
+        if alike not in known:
+            known[alike] = phase_memory(model, alike, recipe.local).peak
+        return known[alike]
+
+    return peak
+
+
+def recorded(
+    rounds: Iterator[Round],
+    experiment: Experiment,
+    score: Callable[[Phase, Tensors], float],
+    saver: Saver,
+    peak: Callable[[Phase], int],
+) -> Iterator[Record]:
+    """Evaluate, record and save each round."""
+    try:
+        for done in rounds:
+            due = done.number % experiment.evaluate_every == 0 or done.closes
+            metric = score(done.phase, done.progress.params) if due else None
+            record = record_of(done, metric) | {"memory_bytes": peak(done.phase)}
+            saver.add(done, record)
+            yield record
+    finally:
+        saver.close()
+
+
+def record_of(done: Round, metric: float | None) -> Record:
+    """A line of `rounds.jsonl`; `surplus`, `epsilon`, and what grows a stage early, only where there can be any."""
+    optional = {
+        "surplus": done.surplus or None,
+        "epsilon": done.epsilon,
+        "signal": done.signal,
+        "freed": done.freed or None,
+    }
+    return {
+        "round": done.number,
+        "stage": done.phase.stage,
+        "warmup": done.phase.warmup,
+        "metric": metric,
+        "loss": done.loss,
+        "lr": done.lr,
+        "clients": done.clients,
+        "rejected": done.rejected,
+        **asdict(done.cost),
+        "total": asdict(done.progress.cost),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) -> None:
+    """Write the model and, last, the summary that marks the run as complete."""
+    found = checkpoint.load(directory.checkpoints)
+    assert found is not None
+    final = checkpoint.to_bytes(found.tensors["model"])
+    files.replace_file(directory.path / "model.safetensors", final)
+    records, last = directory.records(), experiment.recipe.schedule[-1]
+    evaluated = [record for record in records if record["metric"] is not None]
+    # earlier stages are other, smaller models with temporary heads: their metric is not one of the final model
+    whole = [record["metric"] for record in evaluated if record["stage"] == last.stage]
+    directory.write(
+        "summary.json",
+        {
+            "experiment": experiment.name,
+            "run": experiment.run,
+            "baseline": experiment.baseline,
+            "seed": experiment.recipe.seed,
+            "rounds": len(records),
+            "metric": evaluated[-1]["metric"],
+            "best_metric": max(whole),
+            "cost": found.state["cost"],
+            "memory_bytes": max((record.get("memory_bytes", 0) for record in records), default=0),
+            # as `progfed plan` counts them: what an optimizer may change, without buffers such as BatchNorm's
+            "parameters": phase_cost(model, last).parameters,
+            "model_sha256": hashlib.sha256(final).hexdigest(),
+        },
+    )

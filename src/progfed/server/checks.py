@@ -1,0 +1,58 @@
+"""What cannot work together is refused before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from progfed.blocks import Progressive
+from progfed.codec import LIMIT, Float
+from progfed.costs.phase import buffer_names
+from progfed.errors import TrainingError, UsageError
+from progfed.recipe import optimizers
+from progfed.recipe.privacy import accounting
+from progfed.recipe.recipe import Recipe
+from progfed.tensors import Tensors, bounded, finite
+
+
+def check(model: Progressive, recipe: Recipe, deepest: Sequence[int] = ()) -> None:
+    """Refuse what cannot work before anything is trained."""
+    model.check(recipe.schedule)
+    if deepest and min(deepest) < max(phase.stage for phase in recipe.schedule):
+        if recipe.privacy:
+            raise UsageError(
+                "privacy needs clients that all train the same names, or their number would tell who took part: "
+                "leave out the clients that are too weak, or `deepest`"
+            )
+        if recipe.delta:
+            raise UsageError(
+                "delta=True needs clients that all hold the same model, and some can train only a part of it: "
+                "leave out delta, or `deepest`"
+            )
+    if recipe.privacy:
+        accounting()
+        recipe.privacy.hidden(recipe.seed)
+    lossy = [codec.name for codec in (recipe.up, recipe.down) if codec.name != Float().name]
+    largest = max(recipe.schedule, key=lambda phase: phase.stage)
+    buffers = buffer_names(model, largest) if lossy or recipe.privacy else frozenset()
+    if buffers and recipe.privacy:
+        raise UsageError(
+            f"{model.name} has running statistics ({min(buffers)}, …), whose scale no clipping norm fits: "
+            "train with privacy on a model with group normalisation"
+        )
+    if buffers:
+        raise UsageError(
+            f"{model.name} has running statistics ({min(buffers)}, …) that {lossy[0]} would distort: "
+            "use a model with group normalisation, or send floats"
+        )
+
+
+def check_model(params: Tensors, state: optimizers.State, number: int) -> None:
+    """Stop before a model that cannot be trained on, or a state of the optimizer, takes the place of a good one.
+
+    Every update is finite, and bounded, yet their sum or its square may not be.
+    """
+    if not (bounded(params, LIMIT) and all(finite(tensors) for tensors in state.values())):
+        raise TrainingError(
+            f"round {number}: the step of the server leads to numbers that are not finite or exceed {LIMIT:g}: lower "
+            "the learning rate, or use a median where clients may send anything; the round before is saved"
+        )

@@ -1,0 +1,45 @@
+"""What the server and the places where clients train say to each other: tasks out, updates back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from progfed.schedule import Phase
+from progfed.tensors import Tensors
+
+Memory = dict[str, Tensors]
+"""What a client keeps from round to round, where a recipe asks for it: `held`, the model; `lost`, by its codec;
+`velocity`, its momentum. An engine of one's own may keep more under other names; a checkpoint has that too."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client's work in one round. `message` is the same object for every client of a round."""
+
+    client: int
+    round: int
+    phase: Phase
+    lr: float
+    message: bytes
+
+
+@dataclass(frozen=True)
+class Update:
+    """A client's reply: the message that crossed. Whether it is any good is the server's to judge."""
+
+    client: int
+    message: bytes
+
+
+class Engine(Protocol):
+    """Where clients run: tasks in, updates out, in any order, each as soon as it is there; a lost client gives none.
+
+    `memories` is what clients on this machine keep from round to round; it belongs in the checkpoint. It stays empty
+    where clients keep their own.
+    """
+
+    memories: dict[int, Memory]
+
+    def __call__(self, tasks: Sequence[Task]) -> Iterable[Update]: ...

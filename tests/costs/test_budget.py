@@ -1,0 +1,46 @@
+"""Stage lengths from a budget of bytes or FLOPs."""
+
+import pytest
+
+from progfed.costs.budget import within_budget
+from progfed.errors import UsageError
+from progfed.models import convnet_cifar, convnet_mnist, resnet18
+from progfed.recipe.recipe import Recipe
+from progfed.runs.experiment import Experiment
+from progfed.runs.plan import plan, relative
+from progfed.schedule import Schedule, end_to_end, length
+from tiny import tiny_data
+
+
+def shares(make: object, schedule: Schedule) -> dict[str, float]:
+    model = make()  # type: ignore[operator]
+    costs = [
+        plan(Experiment(name="budget", model=model, data=tiny_data(), recipe=Recipe(schedule=chosen, cohort=1)))
+        for chosen in (schedule, end_to_end(length(schedule), stages=model.stages))
+    ]
+    return relative(*costs)
+
+
+@pytest.mark.parametrize("make", [convnet_cifar, convnet_mnist])
+@pytest.mark.parametrize("budget", [0.5, 0.72, 0.9])
+def test_a_run_spends_what_its_budget_allows_and_not_a_round_less(make: object, budget: float) -> None:
+    model = make()  # type: ignore[operator]
+    schedule = within_budget(model, 60, budget=budget)
+    assert length(schedule) == 60
+    assert (
+        budget - (model.stages - 1) / 60 < shares(make, schedule)["bytes"] <= budget + 1e-3
+    )  # envelopes weigh a little
+
+
+def test_a_budget_of_flops_counts_flops() -> None:
+    schedule = within_budget(resnet18(), 100, budget=0.8, cost="flops")
+    assert 0.77 < shares(resnet18, schedule)["flops"] <= 0.8
+
+
+def test_what_no_lengths_can_keep_is_refused() -> None:
+    with pytest.raises(UsageError, match="give a budget of"):
+        within_budget(convnet_cifar(), 20, budget=0.01)
+    with pytest.raises(UsageError, match="less than 1"):
+        within_budget(convnet_cifar(), 20, budget=1.5)
+    with pytest.raises(UsageError, match="'bytes' or 'flops'"):
+        within_budget(convnet_cifar(), 20, budget=0.5, cost="seconds")  # type: ignore[arg-type]
