@@ -24,7 +24,7 @@ from progfed.population import Examples, FederatedData, from_clients
 from progfed.recipe.growth import Plateau
 from progfed.recipe.optimizers import ServerOptimizer, fedadam, fedavg, fedyogi
 from progfed.recipe.rate import Constant
-from progfed.recipe.recipe import Local, Recipe
+from progfed.recipe.recipe import Local, Recipe, StepLimit
 from progfed.recipe.turns import turn_at
 from progfed.runs.experiment import describe
 from progfed.schedule import Phase, end_to_end, length, mixed, partial, progressive, random
@@ -137,7 +137,7 @@ def test_a_round_equals_an_independent_numpy_computation(server: str, prox: floa
 
 def test_one_client_with_one_batch_equals_plain_torch_sgd() -> None:
     model, data = tiny_model(), tiny_data(clients=1)
-    local = Local(epochs=1, batch=100, momentum=0.9, weight_decay=1e-3)
+    local = Local(epochs=1, batch=100, momentum=0.9, weight_decay=1e-3, clip=None)
     recipe = Recipe(schedule=end_to_end(1, stages=1), cohort=1, rate=Constant(0.3), local=local, seed=3)
     done = rounds(model, data, recipe)[-1]
 
@@ -319,9 +319,19 @@ def test_a_gradient_that_two_parameters_share_is_scaled_once() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_a_step_that_the_default_norm_does_not_reach_is_the_unclipped_one_to_the_bit() -> None:
+def test_the_limit_of_a_step_follows_the_rate_and_the_momentum() -> None:
+    local = Local(momentum=0.9, clip=StepLimit(2.0))
+    assert [local.largest_norm(lr) for lr in (0.1, 0.01, 0.0)] == pytest.approx([2.0, 20.0, math.inf])
+    assert Local(clip=StepLimit(2.0)).largest_norm(0.1) == pytest.approx(20.0)
+    assert Local(clip=3.0).largest_norm(0.1) == 3.0
+    assert Local(clip=None).largest_norm(0.1) is None
+    with pytest.raises(UsageError, match="positive length"):
+        StepLimit(0.0)
+
+
+def test_a_step_that_the_default_limit_does_not_reach_is_the_unclipped_one_to_the_bit() -> None:
     model, data = tiny_model(), tiny_data()
-    plain, guarded = (rounds(model, data, tiny_recipe(local=Local(clip=norm))) for norm in (None, 5.0))
+    plain, guarded = (rounds(model, data, tiny_recipe(local=local)) for local in (Local(clip=None), Local()))
     assert same(plain[-1].progress.params, guarded[-1].progress.params)
 
 

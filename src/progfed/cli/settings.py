@@ -72,7 +72,7 @@ def _parsed(now: Any, path: str, text: str) -> Any:
     if path.endswith("local.clip"):
         if text == "none":
             return None
-        now = 1.0 if now is None else now
+        now = 1.0
     if isinstance(now, bool):
         if text not in ("true", "false"):
             raise UsageError(f"--set {path} takes true or false, not {text!r}")

@@ -47,6 +47,7 @@ class Sgd:
 
     def __init__(self, parameters: Sequence[Tensor], local: Local, lr: float) -> None:
         self._parameters, self._local, self._lr = list(parameters), local, lr
+        self._norm = local.largest_norm(lr)
         self._start = [p.detach().clone() for p in parameters] if local.prox else []
         fits = [not local.momentum or p.numel() % _LANES == 0 for p in parameters]
         self._fit = [place for place, fit in enumerate(fits) if fit]
@@ -73,8 +74,8 @@ class Sgd:
             for grad, p in zip(gradients(loss, self._parameters), self._parameters, strict=True)
         ]
         with torch.no_grad():
-            if self._local.clip is not None:
-                grads = clipped(grads, self._local.clip)
+            if self._norm is not None:
+                grads = clipped(grads, self._norm)
             if self._local.prox:
                 self._pull(grads)
             first = bool(self._local.momentum) and not self._velocity

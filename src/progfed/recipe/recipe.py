@@ -34,15 +34,30 @@ default (or the value it has `before`: what runs did without it), so that a run 
 same experiment."""
 
 
+@dataclass(frozen=True)
+class StepLimit:
+    """Bounds the gradient of a step so that no step carries the parameters further than `length`.
+
+    With momentum a gradient counts for 1 / (1 - momentum) steps, so its norm is at most length (1 - momentum) / lr.
+    """
+
+    length: float = 2.5
+
+    def __post_init__(self) -> None:
+        if not self.length > 0:
+            raise UsageError(f"the limit of a step is a positive length, not {self.length}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Local:
     """Local training of one client in one round: SGD, stateless unless asked otherwise.
 
     `prox` is FedProx's mu in mu/2 ||w - w0||^2. A step whose loss is not below `skip_above` is not taken. Momentum
     starts at zero in each round; with `keep_momentum` a client remembers it from one of its rounds to the next. `clip`
-    is the largest norm that the gradient of a step may have, over all parameters; a larger one is scaled down to it,
-    before weight decay and `prox` add to it: a guard that few steps reach, and those kill units of layers that have
-    just grown. None leaves every gradient as it is, as in the paper.
+    bounds the gradient of a step over all parameters, before weight decay and `prox` add to it: a number is its largest
+    norm, as for `torch.nn.utils.clip_grad_norm_`; a `StepLimit` bounds the way that a step goes, so that it fits every
+    learning rate. The default is a guard: it is reached at large rates, where it saves layers that have just grown. None
+    leaves every gradient as it is, as in the paper.
     """
 
     epochs: int = 1
@@ -53,7 +68,7 @@ class Local:
     loss: Loss = functional.cross_entropy
     skip_above: float = field(default=math.inf, metadata=_LATER)
     keep_momentum: bool = field(default=False, metadata=_LATER)
-    clip: float | None = field(default=5.0, metadata={**_LATER, "before": None})
+    clip: float | StepLimit | None = field(default=StepLimit(), metadata={**_LATER, "before": None})
 
     def __post_init__(self) -> None:
         if not all(isinstance(value, Integral) and value >= 1 for value in (self.epochs, self.batch)):
@@ -67,8 +82,14 @@ class Local:
         for name in ("weight_decay", "prox"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise UsageError(f"{name} is a finite number of 0 or more, not {getattr(self, name)}")
-        if self.clip is not None and not self.clip > 0:
+        if isinstance(self.clip, float | int) and not self.clip > 0:
             raise UsageError(f"clip is the largest norm of a gradient, a positive number or None, not {self.clip}")
+
+    def largest_norm(self, lr: float) -> float | None:
+        """The largest norm of a gradient at this rate; None where any is welcome."""
+        if isinstance(self.clip, StepLimit):
+            return self.clip.length * max(1 - self.momentum, 0.0) / lr if lr else math.inf
+        return self.clip
 
 
 @dataclass(frozen=True, kw_only=True)
