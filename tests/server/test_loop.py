@@ -26,7 +26,7 @@ from progfed.recipe.optimizers import ServerOptimizer, fedadam, fedavg, fedyogi
 from progfed.recipe.rate import Constant
 from progfed.recipe.recipe import Local, Recipe, StepLimit
 from progfed.recipe.turns import turn_at
-from progfed.runs.experiment import describe
+from progfed.runs.identity import describe
 from progfed.schedule import Phase, end_to_end, length, mixed, partial, progressive, random
 from progfed.server.loop import Progress, Round, federate
 from progfed.wire.engine import Task, Update

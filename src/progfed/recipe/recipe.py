@@ -56,8 +56,8 @@ class Local:
     starts at zero in each round; with `keep_momentum` a client remembers it from one of its rounds to the next. `clip`
     bounds the gradient of a step over all parameters, before weight decay and `prox` add to it: a number is its largest
     norm, as for `torch.nn.utils.clip_grad_norm_`; a `StepLimit` bounds the way that a step goes, so that it fits every
-    learning rate. The default is a guard: it is reached at large rates, where it saves layers that have just grown. None
-    leaves every gradient as it is, as in the paper.
+    learning rate. The default is a guard: it is reached at large rates, where it saves layers that have just grown.
+    None leaves every gradient as it is, as in the paper.
     """
 
     epochs: int = 1
