@@ -19,7 +19,7 @@ from progfed.errors import StorageError, UsageError
 from progfed.models.convnet import convnet_cifar
 from progfed.population import FederatedData
 from progfed.runs.directory import refuse_other
-from progfed.runs.experiment import describe
+from progfed.runs.identity import describe
 from reliability import data_files as files
 from tiny import tiny_experiment
 

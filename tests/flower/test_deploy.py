@@ -34,7 +34,7 @@ from progfed.flower.superlink import Gate, Receive, Scope, Send, read_secret
 from progfed.flower.supernode import AGAIN, AT_LAST, bound_content, hasten_content
 from progfed.flower.worker import _forget
 from progfed.population import Examples
-from progfed.runs.experiment import describe
+from progfed.runs.identity import describe
 
 COMMANDS = CliRunner()
 

@@ -17,7 +17,8 @@ from progfed.cli import app
 from progfed.report import make_report, write_report
 from progfed.report.readable import readable
 from progfed.report.tables import reaches, rows
-from progfed.runs.experiment import Experiment, describe
+from progfed.runs.experiment import Experiment
+from progfed.runs.identity import describe
 from progfed.runs.plan import plan
 from progfed.runs.train import run
 
