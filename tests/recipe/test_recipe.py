@@ -22,9 +22,9 @@ from progfed.runs.plan import plan
 from tiny import tiny_data, tiny_experiment, tiny_recipe
 
 SHORT: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"rate": 0.1}, {"rate": Constant(0.1)}),
-    ({"rate": Restart(0.1)}, {"rate": Restart(Constant(0.1))}),  # type: ignore[arg-type]
-    ({"rate": PerStage((0.4, 0.1))}, {"rate": PerStage((Constant(0.4), Constant(0.1)))}),  # type: ignore[arg-type]
+    ({"rate": 0.1}, {"rate": Cosine(0.1)}),
+    ({"rate": Restart(0.1)}, {"rate": Restart(Cosine(0.1))}),  # type: ignore[arg-type]
+    ({"rate": PerStage((0.4, 0.1))}, {"rate": PerStage((Cosine(0.4), Cosine(0.1)))}),  # type: ignore[arg-type]
     ({"up": "LQ-8", "down": "lq-4+sp-25"}, {"up": Quantize(8), "down": Chain((Quantize(4), Sparsify(25)))}),
     ({"server": "fedadam"}, {"server": fedadam()}),
     ({"aggregate": "median"}, {"aggregate": Median()}),

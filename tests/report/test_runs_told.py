@@ -37,7 +37,7 @@ def test_the_best_metric_is_one_of_the_final_model(tmp_path: Path) -> None:
     run(replace(tiny(), metric=falling), tmp_path / "run")
     recorded = lines(tmp_path / "run")
     final = max(line["metric"] for line in recorded if line["stage"] == 2)
-    assert max(line["metric"] for line in recorded) == 100 > final
+    assert max(line["metric"] for line in recorded) > final
     assert summary(tmp_path / "run")["best_metric"] == final
     (row,) = rows(make_report([tmp_path]).studies[0])
     assert row.best is not None
@@ -78,7 +78,7 @@ import progfed
 
 inputs = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
 targets = (inputs[:, 0] > 0).long()
-broken = torch.full((10, 4), float("nan"))
+broken = torch.full((10, 4), 1e38)  # finite, and too much for the sums of a layer
 clients = [(inputs[:10], targets[:10]), (inputs[10:20], targets[10:20]), (broken, targets[:10])]
 EXPERIMENT = progfed.Experiment(
     name="own",
@@ -94,9 +94,9 @@ def test_a_client_that_is_rejected_in_every_round_is_told_on_the_terminal_and_in
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["run", str(tmp_path / "own.py"), "--out", str(out), "--workers", "1"])
     assert result.exit_code == 0
-    assert "run: 4 updates were rejected, in 4 of 4 rounds: 4 " in result.stdout
+    assert "run: 4 updates were rejected, in 4 of 4 rounds: " in result.stdout
     (told,) = [note for note in make_report([out]).notes if "rejected" in note]
-    assert told.startswith("own: run, seed 0: 4 updates were rejected, in 4 of 4 rounds: 4 ")
+    assert told.startswith("own: run, seed 0: 4 updates were rejected, in 4 of 4 rounds: ")
     page = write_report([out], tmp_path / "report")[0].read_text()
     assert "4 updates were rejected, in 4 of 4 rounds" in page
 

@@ -233,4 +233,4 @@ def test_the_terminal_says_how_many_updates_were_rejected_and_why(tmp_path: Path
     (tmp_path / "mine.py").write_text(DIVERGING)
     command = [sys.executable, "-m", "progfed", "run", str(tmp_path / "mine.py"), "--out", str(tmp_path / "out")]
     done = subprocess.run([*command, "--workers", "1"], capture_output=True, text=True, check=True)
-    assert "rejected: 1 not finite" in done.stderr
+    assert "rejected: 1 loss" in done.stderr

@@ -102,7 +102,7 @@ def test_temporary_heads_of_sentences_do_not_see_padding() -> None:
 def test_without_a_mask_the_mean_is_over_all_tokens_as_ever() -> None:
     with rng.default(0, "zoo"):
         net, inputs = bert()
-    plain = split(net, stages=3, example={"input_ids": IDS})
+    plain = split(net, stages=3, example={"input_ids": IDS}, heads="pooled")
     masked = split(net, stages=3, example=inputs)
     assert type(plain.make("G1")) is PooledTokens
     assert plain.init("G1", seed=0).keys() == masked.init("G1", seed=0).keys()

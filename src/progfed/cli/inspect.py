@@ -110,7 +110,7 @@ def _table(stages: tuple[StageView, ...]) -> Table:
     table.add_column("stage", justify="right")
     table.add_column("adds", overflow="fold")
     for heading in ("parameters", "message", "head's share", "FLOPs of an example", "peak memory", "activations"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for one in stages:
         table.add_row(
             str(one.stage),

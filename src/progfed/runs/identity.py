@@ -15,7 +15,7 @@ import json
 from dataclasses import Field, fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,8 @@ def describe(value: Any) -> Any:
         return {"call": describe(value.func), "args": describe(value.args)} | _named(value.keywords)
     if isinstance(value, _TOLD_BY_REPR):
         return f"{getattr(value, '__module__', '?')}:{value!r}"
+    if isinstance(value, ModuleType):
+        return value.__name__
     if isinstance(value, FunctionType | MethodType) or hasattr(value, "__qualname__"):
         return _function(value)
     try:
