@@ -28,6 +28,7 @@ NAMES = (
     "cifar10",
     "writers",
     "hippocampus",
+    "defaults",
 )
 
 _FOLDERS: set[Path] = set()

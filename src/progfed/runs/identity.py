@@ -41,6 +41,7 @@ _FIRST_HOMES = {
     "progfed.data.idx": "fashion_mnist mnist",
     "progfed.data.synthetic": "classification segmentation",
     "progfed.data.text": "by_speaker embedded_speakers",
+    "progfed.experiments.defaults": "residual_network",
     "progfed.evaluate": "accuracy dice token_accuracy",
     "progfed.examples": "from_clients",
     "progfed.losses": "dice_loss token_loss",
