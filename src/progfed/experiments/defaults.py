@@ -1,8 +1,9 @@
-"""Growth as it is shipped: the library's defaults on five tasks, beside end-to-end training for all and for equal bytes.
+"""Growth as it is shipped: the library's defaults on five tasks, beside end-to-end training in full and for equal bytes.
 
-Nothing is set by hand but what a user has to give: rounds, cohort, local epochs and batch, and one learning rate, 0.1, the
-same for all runs. Heads, rates of the stages and the limit on steps are the defaults, and both ways of training have
-them. Stages last as `progressive` says, or, where that would cost more than 75 % of the bytes, as `within_budget` says.
+Nothing is set by hand but what a user has to give: rounds, cohort, local epochs and batch, and one learning rate, the
+same 0.1 for all runs. Heads, rates of the stages and the limit on steps are the defaults, and both ways of training
+have them. Stages last as `progressive` says, or as `within_budget` says where that would cost more than 75 % of the
+bytes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from progfed.losses import dice_loss, token_loss
 from progfed.models.convnet import convnet_cifar, convnet_mnist
 from progfed.models.gpt import gpt
 from progfed.models.unet import unet
+from progfed.recipe.rate import Cosine
 from progfed.recipe.recipe import Local, Recipe
 from progfed.runs.experiment import Experiment
 from progfed.schedule import end_to_end, progressive
@@ -84,7 +86,7 @@ def compared(experiment: Experiment, lengths: Sequence[int], *, equal: int) -> t
 
 
 _SGD = Local(momentum=0.9, weight_decay=1e-4)
-_RECIPE = Recipe(schedule=end_to_end(1, stages=1), cohort=10, rate=RATE, local=_SGD)
+_RECIPE = Recipe(schedule=end_to_end(1, stages=1), cohort=10, rate=Cosine(RATE), local=_SGD)
 
 CIFAR10 = Experiment(
     name="defaults",
