@@ -1,4 +1,4 @@
-"""Growth as it is shipped: the library's defaults on five tasks, beside end-to-end training in full and for equal bytes.
+"""Growth as it is shipped: the library's defaults on five tasks, beside end-to-end training, also for equal bytes.
 
 Nothing is set by hand but what a user has to give: rounds, cohort, local epochs and batch, and one learning rate, the
 same 0.1 for all runs. Heads, rates of the stages and the limit on steps are the defaults, and both ways of training
