@@ -16,7 +16,7 @@ from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
 from progfed.server.loop import Round, federate
 from progfed.tensors import Tensors
-from progfed.wire.engine import Engine, Memory, Task, Update
+from progfed.wire.engine import ClientState, Engine, Task, Update
 from progfed.wire.message import UP, Envelope, model_digest, seal, unseal
 from reliability import expect
 from reliability.cases import plain
@@ -39,7 +39,7 @@ class Unreliable:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.memories: dict[int, Memory] = self.engine.memories
+        self.client_states: dict[int, ClientState] = self.engine.client_states
 
     def answers(self, round: int, client: int) -> bool:
         """Whether this client is heard of in this round."""
@@ -59,10 +59,10 @@ class Poisoned:
     attack: Callable[[Tensors], Tensors]
     model: Progressive
     recipe: Recipe
-    run: str = RUN
+    run_id: str = RUN
 
     def __post_init__(self) -> None:
-        self.memories: dict[int, Memory] = self.engine.memories
+        self.client_states: dict[int, ClientState] = self.engine.client_states
         self._schemas: dict[Phase, Schema] = {}
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Update]:
@@ -72,7 +72,7 @@ class Poisoned:
             yield self._spoiled(update, asked[update.client]) if attacking else update
 
     def _spoiled(self, update: Update, task: Task) -> Update:
-        expected = Envelope(UP, self.run, task.round, task.phase.stage, task.client, 2**62)
+        expected = Envelope(UP, self.run_id, task.round, task.phase.stage, task.client, 2**62)
         try:
             found, change = unseal(update.message, expected, self._schema(task.phase), self.recipe.up)
         except MessageError:  # its own training has failed: nothing left to make worse
@@ -127,7 +127,7 @@ class Besieged:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.memories: dict[int, Memory] = self.engine.memories
+        self.client_states: dict[int, ClientState] = self.engine.client_states
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Update]:
         for task in tasks:

@@ -89,7 +89,7 @@ def elsewhere(target: Target, draw: Random) -> bytes:
     other: list[Envelope] = [
         replace(SENT, round=draw.choice((0, 6, 8, 2**32 - 1))),
         replace(SENT, stage=draw.choice((0, 1, 3, 2**32 - 1))),
-        replace(SENT, run=draw.randbytes(8).hex()),
+        replace(SENT, run_id=draw.randbytes(8).hex()),
         replace(SENT, client=draw.choice((0, 4, 6, 2**64 - 1))),
         replace(SENT, kind=draw.choice((0, 2, 3, 65535))),
         replace(SENT, base=draw.randbytes(16)),

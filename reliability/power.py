@@ -21,7 +21,7 @@ from progfed.runs import checkpoint, directory
 from progfed.runs.directory import opened
 from progfed.runs.identity import describe, identity
 from progfed.runs.resume import resume
-from progfed.wire.engine import Memory
+from progfed.wire.engine import ClientState
 from progfed.wire.message import model_digest
 from reliability import expect
 from reliability.cases import Case, outcome, plain
@@ -240,14 +240,14 @@ def power_losses(count: int, folder: Path, *, seed: int = 0, finished: int = 25)
 
 def _check(case: Case, found: Path, trace: Trace, prefix: list[Event], where: str) -> None:
     committed = max((event[1] for event in prefix if event[0] == "commit"), default=0)
-    memories: dict[int, Memory] = {}
+    client_states: dict[int, ClientState] = {}
     with opened(found) as directory:
         directory.claim(describe(case.experiment))
         if (summary := directory.read("summary.json")) is not None:
             model = (found / "model.safetensors").read_bytes()
             expect(bool(summary["model_sha256"]) and bool(model), f"{where}: a summary without its model")
         try:
-            progress = resume(directory, identity(case.experiment), memories)
+            progress = resume(directory, identity(case.experiment), client_states)
         except Exception as error:
             expect(False, f"{where}: nothing loads: {error}")
             raise

@@ -97,7 +97,7 @@ def test_updates_come_nearly_in_the_order_of_the_cohort() -> None:
 
     class Watched:
         def __init__(self, engine: LocalEngine) -> None:
-            self._engine, self.memories = engine, engine.memories
+            self._engine, self.client_states = engine, engine.client_states
 
         def __call__(self, tasks: Sequence[object]) -> list[Update]:
             updates = list(self._engine(tasks))  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_a_round_that_was_given_up_does_not_spoil_the_next() -> None:
     with LocalEngine(model, data, plan, workers=2) as engine:
 
         class Impatient:
-            memories = engine.memories
+            client_states = engine.client_states
 
             def __call__(self, tasks: Sequence[object]) -> list[Update]:
                 return [next(iter(engine(tasks)))]  # type: ignore[arg-type]

@@ -62,11 +62,11 @@ def grid_of(wanted: Recipe, settings: dict[int, dict[str, Any]] | None = None, *
 
 
 def rounds(wanted: Recipe, engine: Any) -> list[Round]:
-    return list(federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN))
+    return list(federate(tiny_model(), tiny_data().sizes, wanted, engine, run_id=RUN))
 
 
 def local(wanted: Recipe) -> list[Round]:
-    return rounds(wanted, LocalEngine(tiny_model(), tiny_data(), wanted, run=RUN))
+    return rounds(wanted, LocalEngine(tiny_model(), tiny_data(), wanted, run_id=RUN))
 
 
 def same(one: list[Round], two: list[Round]) -> bool:
@@ -197,7 +197,7 @@ def test_a_late_reply_is_missed_in_its_round_and_disturbs_no_other() -> None:
 
     grid.behaviour[55] = late
     done = []
-    for one in federate(tiny_model(), tiny_data().sizes, wanted, GridEngine(grid, QUICK), run=RUN):
+    for one in federate(tiny_model(), tiny_data().sizes, wanted, GridEngine(grid, QUICK), run_id=RUN):
         done.append(one)
         for key, reply in kept:
             grid.deliver_late(key, reply)
@@ -242,7 +242,7 @@ def test_clients_that_ask_for_a_whole_model_have_no_more_time_than_the_others() 
     wanted = recipe(cohort=6, delta=True, down=Quantize(8), schedule=end_to_end(3, stages=2))
     grid = grid_of(wanted)
     engine = GridEngine(grid, QUICK)
-    for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN):
+    for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run_id=RUN):
         if one.number == 2:
             grid.contexts[77].state.clear()
             grid.behaviour[55] = silent  # the others ask again when the time of the round is over
@@ -285,7 +285,7 @@ def test_a_node_that_goes_offline_is_missed_and_one_that_comes_back_is_used_agai
     wanted = recipe(cohort=6)
     grid = grid_of(wanted)
     seen = []
-    for one in federate(tiny_model(), tiny_data().sizes, wanted, GridEngine(grid, QUICK), run=RUN):
+    for one in federate(tiny_model(), tiny_data().sizes, wanted, GridEngine(grid, QUICK), run_id=RUN):
         seen.append(one.rejected)
         grid.offline = {77} if one.number in (1, 2) else set()
     assert seen == [{}, {"missing": 2}, {"missing": 2}, {}, {}]
@@ -296,7 +296,7 @@ def test_a_client_that_lost_its_memory_asks_for_a_whole_model_and_trains() -> No
     grid = grid_of(wanted)
     # both answers count against one deadline, so it must not depend on how fast this machine is today
     engine = GridEngine(grid, replace(QUICK, deadline=60.0))
-    for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN):
+    for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run_id=RUN):
         assert one.rejected == {}
         if one.number == 3:
             usual = one.cost.down_bytes
@@ -313,13 +313,13 @@ def test_a_round_that_is_repeated_after_a_crash_of_the_server_gives_the_same_bit
         folder = tmp_path / str(committed)
         first = grid_of(wanted, memory=folder)
         engine = GridEngine(first, QUICK)
-        for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN):
+        for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run_id=RUN):
             if one.number == committed:
                 saved = one.progress
             if one.number == committed + 1:  # trained, but not committed: the server is killed here
                 break
         again = grid_of(wanted, memory=folder)
-        rest = federate(tiny_model(), tiny_data().sizes, wanted, GridEngine(again, QUICK), run=RUN, start=saved)
+        rest = federate(tiny_model(), tiny_data().sizes, wanted, GridEngine(again, QUICK), run_id=RUN, start=saved)
         assert same(whole[committed:], list(rest))
 
 
@@ -340,7 +340,7 @@ def test_messages_that_flower_does_not_take_are_missed_and_not_taken_for_others(
     engine = GridEngine(grid, QUICK)
     engine.sizes(6)
     grid.refusing = True
-    done = list(federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN))
+    done = list(federate(tiny_model(), tiny_data().sizes, wanted, engine, run_id=RUN))
     assert [r.rejected for r in done] == [{"missing": 2}] * len(done)
 
 
@@ -384,7 +384,7 @@ def test_a_client_stays_with_the_node_that_held_it_first_even_while_that_is_away
     grid = grid_of(wanted, {**THREE, 99: {"clients": "0,1,2,3,4,5"}})
     grid.offline = {99}
     engine, seen = GridEngine(grid, QUICK), []
-    for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run=RUN):
+    for one in federate(tiny_model(), tiny_data().sizes, wanted, engine, run_id=RUN):
         seen.append(one.rejected)
         grid.offline = {77} if one.number == 1 else set()  # the greedy node comes when another has gone
     assert seen == [{}, {"missing": 2}, {}, {}, {}]

@@ -13,11 +13,9 @@ from progfed.flower.wire import (
     MOST,
     opaque,
     pack_hosted,
-    pack_memory,
     pack_task,
     pack_update,
     unpack_hosted,
-    unpack_memory,
     unpack_task,
     unpack_update,
 )
@@ -46,16 +44,6 @@ def test_an_update_is_unpacked_as_it_was_packed(client: int, message: bytes) -> 
 @given(st.dictionaries(numbers, st.integers(1, MOST)))
 def test_what_a_node_holds_is_unpacked_as_it_was_packed(sizes: dict[int, int]) -> None:
     assert unpack_hosted(pack_hosted(sizes)) == sizes
-
-
-@given(st.dictionaries(st.sampled_from(["held", "lost"]), st.dictionaries(st.text(min_size=1), st.integers(0, 3))))
-def test_a_memory_is_unpacked_as_it_was_packed(kinds: dict[str, dict[str, int]]) -> None:
-    memory = {kind: {name: torch.randn(size, 2) for name, size in names.items()} for kind, names in kinds.items()}
-    again = unpack_memory(pack_memory(memory))
-    assert again.keys() == memory.keys()
-    for kind, tensors in memory.items():
-        assert again[kind].keys() == tensors.keys()
-        assert all(torch.equal(again[kind][name], value) for name, value in tensors.items())
 
 
 @given(tasks)
@@ -115,9 +103,3 @@ def test_what_is_no_message_is_refused_with_a_reason(content: RecordDict) -> Non
 def test_impossible_numbers_of_examples_are_refused(said: str) -> None:
     with pytest.raises(MessageError):
         unpack_hosted(RecordDict({"progfed.fields": ConfigRecord({"sizes": said})}))
-
-
-@pytest.mark.parametrize("damaged", [b"", b"garbage", bytes(8) + b"{}", b"\xff" * 40])
-def test_a_damaged_memory_is_refused(damaged: bytes) -> None:
-    with pytest.raises(MessageError, match="memory"):
-        unpack_memory(damaged)

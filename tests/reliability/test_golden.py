@@ -16,7 +16,7 @@ from progfed.runs import checkpoint
 from progfed.runs.directory import RunDirectory, opened
 from progfed.runs.identity import describe, identity
 from progfed.runs.resume import resume
-from progfed.wire.engine import Memory
+from progfed.wire.engine import ClientState
 from progfed.wire.message import VERSION, model_digest
 from reliability import hostile
 
@@ -46,13 +46,13 @@ def test_a_run_of_every_format_is_still_the_same_experiment_and_is_continued(fol
     assert saved is not None
     # another version of torch is refused, and rightly: here the question is what the files say
     checkpoint.save(tmp_path / "run" / "checkpoint", saved_with(saved, torch=torch.__version__))
-    memories: dict[int, Memory] = {}
+    client_states: dict[int, ClientState] = {}
     with opened(tmp_path / "run") as directory:
         directory.claim(describe(made))
-        progress = resume(directory, identity(made), memories)
+        progress = resume(directory, identity(made), client_states)
     assert progress is not None
     assert progress.round == 5
-    assert any("lost" in memory for memory in memories.values())
+    assert any("lost" in memory for memory in client_states.values())
 
 
 def saved_with(saved: checkpoint.Checkpoint, **changes: object) -> checkpoint.Checkpoint:

@@ -31,7 +31,7 @@ from progfed.runs.directory import RunDirectory, opened
 from progfed.runs.identity import describe
 from progfed.runs.train import run
 from progfed.server.loop import federate
-from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.engine import ClientState, Task, Update
 from reliability import workspace
 
 
@@ -153,7 +153,7 @@ def training_for_ever(folder: Path) -> LocalEngine:
     tasks: list[Task] = []
 
     class Handing:
-        memories: dict[int, Memory] = engine.memories
+        client_states: dict[int, ClientState] = engine.client_states
 
         def __call__(self, asked: Sequence[Task]) -> list[Update]:
             tasks.extend(asked)

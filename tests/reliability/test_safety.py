@@ -40,7 +40,7 @@ from progfed.runs.snapshots import kept
 from progfed.runs.train import run, train
 from progfed.schedule import end_to_end
 from progfed.server.loop import Round, federate
-from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.engine import ClientState, Task, Update
 from progfed.wire.message import ASK, UP, Envelope, seal, unseal
 
 RUN = "0" * 16
@@ -65,7 +65,7 @@ class Spoiling:
     """An engine whose replies are changed on the way: `spoil` is given the task and the honest update."""
 
     def __init__(self, experiment: Experiment, spoil: Callable[[Task, Update], Update]) -> None:
-        self.memories: dict[int, Memory] = {}
+        self.client_states: dict[int, ClientState] = {}
         assert isinstance(experiment.data, FederatedData)
         self._learner = Learner(experiment.make_model(), experiment.data, experiment.recipe, identity(experiment))
         self._spoil = spoil
@@ -73,7 +73,7 @@ class Spoiling:
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Update]:
         for task in tasks:
-            honest, self.memories[task.client] = self._learner(task, self.memories.get(task.client, {}))
+            honest, self.client_states[task.client] = self._learner(task, self.client_states.get(task.client, {}))
             update = self._spoil(task, honest)
             self.sent += len(update.message)
             yield update
@@ -96,7 +96,9 @@ def filled(value: float, *, experiment: Experiment, rounds: Iterable[int] = (1,)
 def rounds_of(experiment: Experiment, spoil: Callable[[Task, Update], Update]) -> tuple[list[Round], Spoiling]:
     engine = Spoiling(experiment, spoil)
     assert isinstance(experiment.data, FederatedData)
-    done = federate(experiment.make_model(), experiment.data.sizes, experiment.recipe, engine, run=identity(experiment))
+    done = federate(
+        experiment.make_model(), experiment.data.sizes, experiment.recipe, engine, run_id=identity(experiment)
+    )
     return list(done), engine
 
 
@@ -300,7 +302,7 @@ class Remembering(Spoiling):
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Update]:
         for update in super().__call__(tasks):
             self.times[update.client] += 1
-            self.memories[update.client]["asked"] = {"a/times": torch.tensor(float(self.times[update.client]))}
+            self.client_states[update.client]["asked"] = {"a/times": torch.tensor(float(self.times[update.client]))}
             yield update
 
 
@@ -312,11 +314,11 @@ def test_whatever_clients_remember_is_there_after_a_resume(tmp_path: Path, feedb
     for _ in range(4):
         next(rounds)
     rounds.close()
-    memories: dict[int, Memory] = {}
+    client_states: dict[int, ClientState] = {}
     with opened(tmp_path) as directory:
-        resume(directory, identity(experiment), memories)
-    assert {client: memory["asked"]["a/times"].item() for client, memory in memories.items()} == dict(engine.times)
-    assert all(("lost" in memory) == feedback for memory in memories.values())
+        resume(directory, identity(experiment), client_states)
+    assert {client: memory["asked"]["a/times"].item() for client, memory in client_states.items()} == dict(engine.times)
+    assert all(("lost" in memory) == feedback for memory in client_states.values())
 
 
 # --- folders of runs that somebody else has written to --------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Codecs in the loop: what crosses is what is counted, memories survive, and feedback makes the difference."""
+"""Codecs in the loop: what crosses is what is counted, client states survive, and feedback makes the difference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from progfed.runs.plan import plan
 from progfed.runs.train import run, train
 from progfed.schedule import end_to_end, progressive
 from progfed.server.loop import Round, federate
-from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.engine import ClientState, Task, Update
 from progfed.wire.message import OVERHEAD
 from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 
@@ -40,12 +40,12 @@ class Counting:
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
-        self.memories: dict[int, Memory] = {}
+        self.client_states: dict[int, ClientState] = {}
         self.down = self.up = 0
 
     def __call__(self, tasks: Sequence[Task]) -> Iterable[Update]:
         for task in tasks:
-            update, self.memories[task.client] = self._learner(task, self.memories.get(task.client, {}))
+            update, self.client_states[task.client] = self._learner(task, self.client_states.get(task.client, {}))
             self.down += len(task.message)
             self.up += len(update.message)
             yield update
@@ -77,9 +77,9 @@ def test_server_and_clients_hold_the_same_model_in_every_round() -> None:
     recipe = tiny_recipe(cohort=6, down=codec("LQ-4"), delta=True)
     with LocalEngine(model, data, recipe) as engine:
         for done in federate(model, data.sizes, recipe, engine):
-            for memory in engine.memories.values():
-                assert memory["held"].keys() == done.progress.held.keys()
-                assert all(torch.equal(memory["held"][name], value) for name, value in done.progress.held.items())
+            for state in engine.client_states.values():
+                assert state["held"].keys() == done.progress.held.keys()
+                assert all(torch.equal(state["held"][name], value) for name, value in done.progress.held.items())
 
 
 def test_without_loss_sending_changes_trains_the_same_model() -> None:
@@ -97,7 +97,7 @@ def test_a_client_that_lost_its_state_asks_for_the_whole_model_and_trains_on() -
         for r in federate(model, data.sizes, recipe, engine):
             done.append(r)
             if r.number == 2:
-                engine.memories.pop(3)
+                engine.client_states.pop(3)
     parameters = sum(value.numel() for value in done[-1].progress.params.values())
     assert done[2].clients == 6
     assert done[2].cost.down_bytes - done[1].cost.down_bytes == OVERHEAD + 4 * parameters
@@ -106,7 +106,7 @@ def test_a_client_that_lost_its_state_asks_for_the_whole_model_and_trains_on() -
 
 
 @pytest.mark.parametrize("settings", [{"feedback": True}, {"delta": True}, {"feedback": True, "delta": True}], ids=str)
-def test_memories_do_not_depend_on_workers(settings: dict[str, bool]) -> None:
+def test_client_states_do_not_depend_on_workers(settings: dict[str, bool]) -> None:
     recipe = tiny_recipe(cohort=6, up=codec("LQ-2"), down=codec("LQ-4"), **settings)
     one, two = (rounds(tiny_model(), tiny_data(), recipe, workers=workers)[-1].progress for workers in (1, 2))
     assert all(torch.equal(one.params[name], two.params[name]) for name in one.params)

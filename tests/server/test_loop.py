@@ -204,7 +204,7 @@ def test_at_a_growth_survivors_keep_their_momentum_and_new_names_start_without()
     with LocalEngine(model, data, recipe) as engine:
         kept = []
         for _ in federate(model, data.sizes, recipe, engine):
-            kept.append({name: value.clone() for name, value in engine.memories[0]["velocity"].items()})
+            kept.append({name: value.clone() for name, value in engine.client_states[0]["velocity"].items()})
     parts = [sorted({name.split(".")[0] for name in velocity}) for velocity in kept]
     assert parts == [["E1", "G1"]] * 2 + [["E1", "E2", "G2"]] * 3
     survivors = [name for name in kept[1] if name.startswith("E1")]
@@ -230,9 +230,9 @@ def test_a_client_whose_numbers_are_not_finite_keeps_the_momentum_it_had() -> No
         for r in federate(model, data.sizes, recipe, engine):
             seen.append(r)
             if r.number == 1:
-                before = dict(engine.memories[1]["velocity"])
+                before = dict(engine.client_states[1]["velocity"])
         assert seen[-1].rejected == {"not finite": 1}
-        assert same(engine.memories[1]["velocity"], before)
+        assert same(engine.client_states[1]["velocity"], before)
 
 
 def test_steps_of_a_large_loss_are_skipped_and_the_others_taken() -> None:

@@ -37,7 +37,7 @@ from progfed.runs.train import run, train
 from progfed.schedule import Phase, end_to_end, mixed, partial, progressive, within
 from progfed.server.loop import Round, federate
 from progfed.tensors import Tensors, of_parts, part
-from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.engine import ClientState, Task, Update
 from progfed.wire.message import DOWN, UP, Envelope, seal, unseal
 from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 
@@ -72,14 +72,14 @@ class Seen:
     """An engine that keeps the tasks and the updates that cross."""
 
     def __init__(self, recipe: Recipe, data: FederatedData) -> None:
-        self.memories: dict[int, Memory] = {}
+        self.client_states: dict[int, ClientState] = {}
         self._learner = Learner(tiny_model(), data, recipe, RUN)
         self.tasks: list[Task] = []
         self.updates: list[Update] = []
 
     def __call__(self, tasks: Sequence[Task]) -> Iterable[Update]:
         for task in tasks:
-            update, self.memories[task.client] = self._learner(task, self.memories.get(task.client, {}))
+            update, self.client_states[task.client] = self._learner(task, self.client_states.get(task.client, {}))
             self.tasks.append(task)
             self.updates.append(update)
             yield update

@@ -43,7 +43,7 @@ def test_the_size_is_known_before_and_the_bytes_are_the_same_twice() -> None:
     ("expected", "reason"),
     [
         (replace(EXPECTED, kind=DOWN), "kind"),
-        (replace(EXPECTED, run="f" * 16), "run"),
+        (replace(EXPECTED, run_id="f" * 16), "run"),
         (replace(EXPECTED, round=8), "round"),
         (replace(EXPECTED, stage=1), "stage"),
         (replace(EXPECTED, client=4), "client"),

@@ -176,7 +176,7 @@ def _rounds(experiment: Experiment, folder: Path, how: How) -> Iterator[Record]:
     from progfed.flower.apps import simulation
 
     nodes = simulation(experiment, folder, how.data, how.workers)
-    # every round is committed, as the clients' memories go with it
+    # every round is committed, as the states of clients go with it
     return train(experiment, folder, data=how.data, engine=nodes, checkpoint_every=1, keep_every=how.keep)
 
 

@@ -22,7 +22,7 @@ from progfed.population import Examples, FederatedData, misfit, not_finite
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, add, leaves, of_parts, tree_map
-from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.engine import ClientState, Task, Update
 from progfed.wire.message import ASK, CHANGE, DOWN, UP, Envelope, kind_of, model_digest, seal, seal_body, unseal
 
 _STAGED = 16 * 2**20
@@ -37,13 +37,13 @@ class Learner:
     """
 
     def __init__(
-        self, model: Progressive, data: FederatedData, recipe: Recipe, run: str, *, device: str = "cpu"
+        self, model: Progressive, data: FederatedData, recipe: Recipe, run_id: str, *, device: str = "cpu"
     ) -> None:
-        self._model, self._data, self._recipe, self._run, self._device = model, data, recipe, run, device
+        self._model, self._data, self._recipe, self._run_id, self._device = model, data, recipe, run_id, device
         self._phase: Phase | None = None
         self._source: tuple[bytes, bytes] = b"", b""
 
-    def __call__(self, task: Task, memory: Memory) -> tuple[Update, Memory]:
+    def __call__(self, task: Task, remembered: ClientState) -> tuple[Update, ClientState]:
         """Train on the client's own examples from the model in the task; return what changed, and what to remember.
 
         A client that does not hold the model that a change starts from asks for a whole one instead.
@@ -51,29 +51,29 @@ class Learner:
         if task.phase != self._phase:
             self._replica, self._phase = Replica(self._model, task.phase, self._device), task.phase
             self._takes_one: bool | None = None
-        if not self._receive(task, memory):
-            envelope = Envelope(ASK, self._run, task.round, task.phase.stage, task.client)
-            return Update(task.client, seal(envelope, {}, Float(), 0)), memory
+        if not self._receive(task, remembered):
+            envelope = Envelope(ASK, self._run_id, task.round, task.phase.stage, task.client)
+            return Update(task.client, seal(envelope, {}, Float(), 0)), remembered
         self._replica.load(self._there)
         examples = self._data.client(task.client)
         with rng.default(self._recipe.seed, "dropout", task.round, task.client):
-            loss, velocity = self._train(task, examples, memory)
+            loss, velocity = self._train(task, examples, remembered)
         change, number = self._replica.change(self._there), len(examples.targets)
         if change is not None and math.isfinite(loss):
             with suppress(MessageError):  # the codec cannot hold such numbers
-                message, kept = self._reply(task, change, number, loss, memory)
+                message, kept = self._reply(task, change, number, loss, remembered)
                 return Update(task.client, message), kept | ({"velocity": velocity} if velocity else {})
         if wrong := not_finite(examples):  # looked for only now: a model may well take such numbers
             raise DataError(f"{self._named(task)} has {wrong}, and training on them fails: mend or remove them")
-        message, kept = self._refused(task, number, memory)
-        return Update(task.client, message), kept | {key: memory[key] for key in ("velocity",) if key in memory}
+        message, kept = self._refused(task, number, remembered)
+        return Update(task.client, message), kept | {key: remembered[key] for key in ("velocity",) if key in remembered}
 
-    def _receive(self, task: Task, memory: Memory) -> bool:
+    def _receive(self, task: Task, remembered: ClientState) -> bool:
         """Decode the model in the task, unless the client before got the same; False where it cannot be decoded."""
-        expected = Envelope(DOWN, self._run, task.round, task.phase.stage)
+        expected = Envelope(DOWN, self._run_id, task.round, task.phase.stage)
         held: Tensors = {}
         if kind_of(task.message) == CHANGE:
-            held = hold(memory.get("held", {}), self._model, task.phase, seed=self._recipe.seed)
+            held = hold(remembered.get("held", {}), self._model, task.phase, seed=self._recipe.seed)
             expected = replace(expected, kind=CHANGE, base=model_digest(held))
         source = task.message, expected.base
         if source[0] is self._source[0] and source[1] == self._source[1]:
@@ -93,30 +93,32 @@ class Learner:
         self._source = source
         return True
 
-    def _reply(self, task: Task, change: Tensors, examples: int, loss: float, memory: Memory) -> tuple[bytes, Memory]:
+    def _reply(
+        self, task: Task, change: Tensors, examples: int, loss: float, remembered: ClientState
+    ) -> tuple[bytes, ClientState]:
         """The update as a message, and what this client keeps for the next round."""
         recipe = self._recipe
-        envelope = Envelope(UP, self._run, task.round, task.phase.stage, task.client, examples, loss)
+        envelope = Envelope(UP, self._run_id, task.round, task.phase.stage, task.client, examples, loss)
         key = rng.number(recipe.seed, "up", task.round, task.client)
-        kept: Memory = {"held": self._received} if recipe.delta else {}
+        kept: ClientState = {"held": self._received} if recipe.delta else {}
         if not recipe.feedback:
             return seal_body(envelope, self._replica.trained, recipe.up, recipe.up.encode(change, key)), kept
-        before = of_parts(memory.get("lost", {}), self._model.parts(task.phase))
+        before = of_parts(remembered.get("lost", {}), self._model.parts(task.phase))
         body, lost = feedback(recipe.up, change, before, key)
         return seal_body(envelope, self._replica.trained, recipe.up, body), {**kept, "lost": {**before, **lost}}
 
-    def _refused(self, task: Task, examples: int, memory: Memory) -> tuple[bytes, Memory]:
-        """A reply without a change, whose loss the server refuses and counts; memory only if the codec can hold it."""
+    def _refused(self, task: Task, examples: int, remembered: ClientState) -> tuple[bytes, ClientState]:
+        """A reply without a change, whose loss the server refuses; `lost` goes into it only if the codec can hold that."""
         nothing = {name: torch.zeros(shape) for name, shape in self._replica.trained.items()}
         try:
-            return self._reply(task, nothing, examples, math.nan, memory)
+            return self._reply(task, nothing, examples, math.nan, remembered)
         except MessageError:
             return self._reply(task, nothing, examples, math.nan, {})
 
-    def _train(self, task: Task, examples: Examples, memory: Memory) -> tuple[float, Tensors]:
+    def _train(self, task: Task, examples: Examples, remembered: ClientState) -> tuple[float, Tensors]:
         """SGD over the client's examples; returns the mean loss, and the momentum where it is kept."""
         step = Sgd(self._replica.learning, self._recipe.local, task.lr)
-        kept = of_parts(memory.get("velocity", {}), self._model.parts(task.phase))
+        kept = of_parts(remembered.get("velocity", {}), self._model.parts(task.phase))
         if kept:
             step.resume([kept.get(name) for name in self._replica.names])
         if self._replica.draws_at_random:

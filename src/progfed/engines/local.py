@@ -18,14 +18,15 @@ import torch
 from progfed.blocks import Progressive
 from progfed.client.kernels import one_thread
 from progfed.client.learner import Learner
-from progfed.engines.worker import AHEAD, SMALL, Line, from_arrays, hang_up, largest_update, work
+from progfed.engines.worker import AHEAD, SMALL, Line, hang_up, largest_update, work
 from progfed.errors import UsageError
 from progfed.evaluate import Examiner, Metric, accuracy, percent
 from progfed.population import Examples, FederatedData
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
 from progfed.tensors import Tensors
-from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.engine import ClientState, Task, Update
+from progfed.wire.state import from_arrays
 
 
 class Share(NamedTuple):
@@ -50,15 +51,15 @@ class LocalEngine:
         data: FederatedData,
         recipe: Recipe,
         *,
-        run: str = "0" * 16,
+        run_id: str = "0" * 16,
         workers: int = 1,
         test: Examples | None = None,
         metric: Metric = accuracy,
         device: str = "cpu",
     ) -> None:
-        self.memories: dict[int, Memory] = {}
+        self.client_states: dict[int, ClientState] = {}
         devices = _devices(device, workers)
-        self._learners = [Learner(model, data, recipe, run, device=place) for place in devices]
+        self._learners = [Learner(model, data, recipe, run_id, device=place) for place in devices]
         self._examiners = [Examiner(model, test, metric, device=place) for place in devices] if test else []
         self._sizes = data.sizes
         self._lines: dict[Connection, Line] = {}
@@ -71,8 +72,8 @@ class LocalEngine:
         if not self._lines:
             for task in tasks:
                 with one_thread():
-                    update, memory = self._learners[0](task, self.memories.get(task.client, {}))
-                self._remember(task.client, memory)
+                    update, state = self._learners[0](task, self.client_states.get(task.client, {}))
+                self._remember(task.client, state)
                 yield update
             return
         self._settle()
@@ -84,8 +85,8 @@ class LocalEngine:
                 line = self._lines[pipe]  # type: ignore[index]
                 updates = line.receive()
                 self._deal(line, shares)
-                for update, memory in updates:
-                    self._remember(update.client, from_arrays(memory))
+                for update, state in updates:
+                    self._remember(update.client, from_arrays(state))
                     yield update
 
     def evaluate(self, phase: Phase, params: Tensors) -> float:
@@ -123,7 +124,7 @@ class LocalEngine:
             last = shares[0].place + 4 * len(self._lines)
             near = [index for index, share in enumerate(shares[: last - shares[0].place]) if share.place < last]
             share = shares.pop(max(near, key=lambda index: shares[index].examples))
-            line.train([(task, self.memories.get(task.client, {})) for task in share.tasks])
+            line.train([(task, self.client_states.get(task.client, {})) for task in share.tasks])
 
     def _settle(self) -> None:
         """Drop what workers still owe to a round that was given up."""
@@ -144,9 +145,9 @@ class LocalEngine:
             line.process = process
             self._lines[ours] = line
 
-    def _remember(self, client: int, memory: Memory) -> None:
-        if memory:
-            self.memories[client] = memory
+    def _remember(self, client: int, state: ClientState) -> None:
+        if state:
+            self.client_states[client] = state
 
     def close(self) -> None:
         """End the workers."""

@@ -26,10 +26,9 @@ from progfed.errors import ProgfedError, TrainingError
 from progfed.evaluate import Examiner
 from progfed.recipe.recipe import Recipe
 from progfed.tensors import of_parts
-from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.engine import ClientState, Task, Update
 from progfed.wire.message import message_size
-
-Arrays = dict[str, dict[str, Any]]
+from progfed.wire.state import Arrays, from_arrays, to_arrays
 
 AHEAD = 2
 """Shares that a worker has in hand: the one it trains and the one after it, so that it never waits for the engine."""
@@ -48,13 +47,13 @@ class Line:
         self.process: Any = None
         self._down: bytes | None = None
 
-    def train(self, share: Sequence[tuple[Task, Memory]]) -> None:
+    def train(self, share: Sequence[tuple[Task, ClientState]]) -> None:
         """Hand over tasks that start from the same model; it crosses only where it is not there yet."""
         message = share[0][0].message
         if message is not self._down:
             self._send(("down", message))
             self._down = message
-        self._send(("train", [(_carrying(b"", task), to_arrays(memory)) for task, memory in share]))
+        self._send(("train", [(_carrying(b"", task), to_arrays(state)) for task, state in share]))
         self.owed += 1
 
     def score(self, *question: Any) -> None:
@@ -63,7 +62,7 @@ class Line:
         self.owed += 1
 
     def receive(self) -> Any:
-        """The next reply: updates with what their clients remember, or scores."""
+        """The next reply: updates with the states of their clients, or scores."""
         try:
             reply = self.pipe.recv()
         except (EOFError, OSError) as error:
@@ -75,9 +74,9 @@ class Line:
         if isinstance(reply, Exception):
             raise reply
         if isinstance(reply, tuple):
-            client, start, length, memory = reply
+            client, start, length, state = reply
             assert self.slab is not None
-            return [(Update(client, self.slab[start : start + length]), memory)]
+            return [(Update(client, self.slab[start : start + length]), state)]
         return reply
 
     def _send(self, message: Any) -> None:
@@ -149,9 +148,9 @@ def _end_with_engine() -> None:
 def _train(learner: Learner, share: list[tuple[Task, Arrays]], down: bytes) -> Any:
     """The updates of a share, or the first error, naming the client."""
     done: list[tuple[Update, Arrays]] = []
-    for task, memory in share:
+    for task, remembered in share:
         try:
-            update, kept = learner(_carrying(down, task), from_arrays(memory))
+            update, kept = learner(_carrying(down, task), from_arrays(remembered))
         except ProgfedError as error:
             return error
         except Exception as error:
@@ -177,13 +176,13 @@ def _score(examiner: Examiner | None, phase: Any, arrays: dict[str, Any], starts
 
 def _shared(done: tuple[Update, Arrays], slab: mmap.mmap, place: int) -> Any:
     """A large update in shared memory, and where it is; a small one as it is."""
-    update, memory = done
+    update, state = done
     length, room = len(update.message), len(slab) // AHEAD
     if not SMALL < length <= room:
         return [done]
     start = place % AHEAD * room
     slab[start : start + length] = update.message
-    return update.client, start, length, memory
+    return update.client, start, length, state
 
 
 def largest_update(model: Progressive, recipe: Recipe) -> int:
@@ -195,13 +194,3 @@ def largest_update(model: Progressive, recipe: Recipe) -> int:
         schema = schema_of(of_parts(state(module), model.trained(phase)))
         longest = max(longest, message_size(recipe.up, schema))
     return longest
-
-
-def to_arrays(memory: Memory) -> Arrays:
-    """A memory as it crosses to a worker: plain arrays, since tensors would each take a file handle."""
-    return {kind: {name: value.numpy() for name, value in tensors.items()} for kind, tensors in memory.items()}
-
-
-def from_arrays(arrays: Arrays) -> Memory:
-    """The memory that `to_arrays` packed."""
-    return {kind: {name: torch.from_numpy(value) for name, value in ts.items()} for kind, ts in arrays.items()}

@@ -22,7 +22,7 @@ from flwr.app import Message, RecordDict
 from progfed.errors import MessageError, ProgfedError, TrainingError, UsageError
 from progfed.flower.supernode import bound_content
 from progfed.flower.wire import pack_task, unpack_hosted, unpack_update
-from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.engine import ClientState, Task, Update
 
 TRAIN, ASK = "train.progfed", "query.progfed"
 SILENT = 10
@@ -70,11 +70,11 @@ class Patience:
 class GridEngine:
     """Trains the clients of a round on the nodes of a Flower federation, for one run.
 
-    Clients keep their own memories, so `memories` stays empty.
+    Nodes keep the states of their clients, so `client_states` stays empty.
     """
 
     def __init__(self, grid: Nodes, patience: Patience | None = None) -> None:
-        self.memories: dict[int, Memory] = {}
+        self.client_states: dict[int, ClientState] = {}
         self._grid, self._patience = grid, patience or Patience()
         self.holders: dict[int, int] = {}  # client -> the node that held it first: no other node may offer it
         self._node: dict[int, int] = {}  # client -> its node, while that is there

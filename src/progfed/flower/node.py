@@ -18,27 +18,28 @@ from progfed.client.kernels import one_thread
 from progfed.client.learner import Learner
 from progfed.errors import DataError, MessageError, UsageError
 from progfed.files import replace_file
-from progfed.flower.wire import opaque, pack_hosted, pack_memory, pack_update, unpack_memory, unpack_task
+from progfed.flower.wire import opaque, pack_hosted, pack_update, unpack_task
 from progfed.population import FederatedData
 from progfed.recipe.recipe import Recipe
-from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.engine import ClientState, Task, Update
+from progfed.wire.state import pack, unpack
 
 Parts = tuple[Progressive, FederatedData, Recipe, str]
-"""What a learner is made of: the model, the population, the recipe, and the name of the run in every message."""
+"""What a learner is made of: the model, the population, the recipe, and the id of the run."""
 Make = Callable[[Mapping[str, Any]], Parts]
 """Makes them on a node, given the node's settings (Flower's `--node-config`)."""
 Versions = dict[int, bytes]
-"""Packed memories of one client by the round they were made in."""
+"""Packed states of one client by the round they were made in."""
 
 KEEP = 2
-"""Rounds whose memories are kept: a server that was killed goes on one round back, and must find the same memory."""
+"""Rounds whose states are kept: a server that was killed goes on one round back, and must find the same states."""
 
 
 def client_app(make: Make, *, reads: Sequence[str] = ("data",), memory: Path | None = None) -> ClientApp:
     """A client app that trains with what `make` makes, given those of the node's settings that it `reads`.
 
-    Memories are kept in Flower's own state of the node, which lives as long as its SuperNode and one run; with a folder
-    (`memory`, or `memory=…` in the node's settings) they are kept on disk, and survive both.
+    What clients keep is in Flower's own state of the node, which lives as long as its SuperNode and one run; with a
+    folder (`memory`, or `memory=…` in the node's settings) it is on disk, and survives both.
     """
     app = ClientApp()
 
@@ -51,11 +52,11 @@ def client_app(make: Make, *, reads: Sequence[str] = ("data",), memory: Path | N
     @app.train("progfed")
     def train(message: Message, context: Context) -> Message:
         task = unpack_task(message.content)
-        (_, data, _, run), learner = _made(make, _settings(context, reads))
+        (_, data, _, run_id), learner = _made(make, _settings(context, reads))
         if task.client not in clients_of(context.node_config, data.clients):
             raise UsageError(f"client {task.client} is not on this node: its settings are {dict(context.node_config)}")
         folder = context.node_config.get("memory", memory)
-        place = Folder(Path(str(folder)) / run) if folder else State(context)
+        place = InFolder(Path(str(folder)) / run_id) if folder else InContext(context)
         return Message(pack_update(trained(task, learner, place)), reply_to=message)
 
     return app
@@ -86,8 +87,8 @@ def clients_of(settings: Mapping[str, Any], clients: int) -> list[int]:
     return held
 
 
-class State:
-    """Memories in Flower's state of a node."""
+class InContext:
+    """The states of clients in Flower's own state of a node."""
 
     def __init__(self, context: Context) -> None:
         self._records = context.state.array_records
@@ -101,8 +102,8 @@ class State:
         self._records[f"progfed.memory.{client}"] = ArrayRecord(arrays)
 
 
-class Folder:
-    """Memories in a folder, one file per client and round, each written whole or not at all."""
+class InFolder:
+    """The states of clients in a folder, one file per client and round, each written whole or not at all."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -127,21 +128,21 @@ class Folder:
         return self._path / f"client-{client}.round-{number}.memory"
 
 
-def trained(task: Task, learner: Learner, place: State | Folder) -> Update:
+def trained(task: Task, learner: Learner, place: InContext | InFolder) -> Update:
     """Train from what the client remembered before this round; a round that is repeated gives the same bits again."""
     versions = {number: data for number, data in place.read(task.client).items() if number < task.round}
     with one_thread():
-        update, memory = learner(task, _latest(versions))
-    if memory:
+        update, state = learner(task, _latest(versions))
+    if state:
         newest = sorted(versions)[-(KEEP - 1) :]
-        place.write(task.client, {n: versions[n] for n in newest} | {task.round: pack_memory(memory)})
+        place.write(task.client, {n: versions[n] for n in newest} | {task.round: pack(state)})
     return update
 
 
-def _latest(versions: Versions) -> Memory:
-    """The newest memory; one that is damaged is as good as none: the client asks for a whole model."""
+def _latest(versions: Versions) -> ClientState:
+    """The newest state; one that is damaged is as good as none: the client asks for a whole model."""
     try:
-        return unpack_memory(versions[max(versions)]) if versions else {}
+        return unpack(versions[max(versions)]) if versions else {}
     except MessageError:
         return {}
 

@@ -1,7 +1,7 @@
 """What crosses between a Flower server app and its nodes: one opaque array per message, and a few small fields.
 
 A message of the protocol stays the bytes that it is. As one array it is three objects to Flower, where separate tensors
-would be a hundred; and nothing but `inbox.py` ever judges what is inside.
+would be a hundred; and nothing but `server/replies.py` ever judges what is inside.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 
 from progfed.errors import MessageError
 from progfed.schedule import Phase
-from progfed.wire.engine import Memory, Task, Update
+from progfed.wire.engine import Task, Update
 
 KIND = "progfed.v1"
 """How Flower names the arrays of this protocol: no library of tensors will take them for its own."""
@@ -89,26 +87,6 @@ def unpack_hosted(content: RecordDict) -> dict[int, int]:
         if client < 0 or not 1 <= number <= MOST:
             raise MessageError("fields", f"client {client} with {number} examples: there are 1 to {MOST}")
     return listed
-
-
-def pack_memory(memory: Memory) -> bytes:
-    """What a client remembers, as bytes; the same memory gives the same bytes."""
-    flat = {f"{kind}/{name}": value for kind, tensors in memory.items() for name, value in tensors.items()}
-    return save({key: flat[key].detach().contiguous() for key in sorted(flat)}, {"kinds": json.dumps(sorted(memory))})
-
-
-def unpack_memory(data: bytes) -> Memory:
-    """The memory that `pack_memory` packed."""
-    try:
-        length = int.from_bytes(data[:8], "little")
-        kinds = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["kinds"])
-        memory: Memory = {kind: {} for kind in kinds}
-        for key, value in load(data).items():
-            kind, name = key.split("/", 1)
-            memory[kind][name] = value
-        return memory
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise MessageError("memory", f"a memory that cannot be read: {error}") from error
 
 
 def opaque(data: bytes) -> Array:

@@ -17,9 +17,9 @@ from progfed.runs import checkpoint
 from progfed.runs.checkpoint import Checkpoint
 from progfed.runs.directory import Log, Record, RunDirectory
 from progfed.server.loop import Progress, Round
-from progfed.tensors import Tensors
-from progfed.wire.engine import Memory
+from progfed.wire.engine import ClientState
 from progfed.wire.message import model_digest
+from progfed.wire.state import from_tables, grouped, prefixed, to_tables
 
 SHARE = 50
 """A checkpoint is due when this many times the cost of the last one has passed: at most 2 % of the time."""
@@ -29,10 +29,9 @@ class Saver:
     """Writes a line per round, and a checkpoint whenever one is due."""
 
     def __init__(
-        self, directory: RunDirectory, log: Log, experiment: str, every: int | None, memories: dict[int, Memory]
+        self, directory: RunDirectory, log: Log, run_id: str, every: int | None, states: dict[int, ClientState]
     ) -> None:
-        self._directory, self._log, self._experiment, self._every = directory, log, experiment, every
-        self._memories = memories
+        self._directory, self._log, self._run_id, self._every, self._states = directory, log, run_id, every, states
         self._unsaved: Progress | None = None
         self._cost, self._last = 0.0, time.perf_counter()
 
@@ -52,44 +51,33 @@ class Saver:
             return
         began = time.perf_counter()
         self._log.sync()
-        checkpoint.save(self._directory.checkpoints, to_checkpoint(self._unsaved, self._experiment, self._memories))
+        checkpoint.save(self._directory.checkpoints, to_checkpoint(self._unsaved, self._run_id, self._states))
         self._unsaved = None
         self._last = time.perf_counter()
         self._cost = self._last - began
 
 
-def to_checkpoint(progress: Progress, experiment: str, memories: dict[int, Memory]) -> Checkpoint:
+def to_checkpoint(progress: Progress, run_id: str, states: dict[int, ClientState]) -> Checkpoint:
     """Progress as files; the server's slots and the clients' numbers become name prefixes.
 
     Of the models that clients hold only the server's copy is stored, with the list of those who hold it: whoever holds
     another one would ask for a whole model anyway.
     """
-    slots = {f"{slot}/{name}": value for slot, tensors in progress.state.items() for name, value in tensors.items()}
-    lost, velocity = (
-        {f"{client}/{name}": t for client, m in memories.items() for name, t in m.get(kind, {}).items()}
-        for kind in ("lost", "velocity")
-    )
     current = model_digest(progress.held)
-    holders = [client for client, m in sorted(memories.items()) if "held" in m and model_digest(m["held"]) == current]
     state = {
-        "experiment": experiment,
+        "experiment": run_id,
         "cost": asdict(progress.cost),
         "slots": sorted(progress.state),
-        "holders": holders,
+        "holders": [
+            client
+            for client, kept in sorted(states.items())
+            if "held" in kept and model_digest(kept["held"]) == current
+        ],
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
     }
-    tensors = {"model": progress.params, "server": slots, "held": progress.held, "lost": lost}
-    if velocity:
-        tensors["velocity"] = velocity
-    if more := {
-        f"{client}/{kind}/{name}": value
-        for client, memory in memories.items()
-        for kind, kept in memory.items()
-        if kind not in ("held", "lost", "velocity")
-        for name, value in kept.items()
-    }:
-        tensors["memories"] = more
+    tensors = {"model": progress.params, "server": prefixed(progress.state), "held": progress.held}
+    tensors |= to_tables(states)
     watch = progress.watch
     if watch.lengths or watch.signal:
         state["growth"] = {"lengths": watch.lengths, "signal": watch.signal, "path": watch.path}
@@ -97,28 +85,28 @@ def to_checkpoint(progress: Progress, experiment: str, memories: dict[int, Memor
     return Checkpoint(progress.round, tensors, state)
 
 
-def resume(directory: RunDirectory, experiment: str, memories: dict[int, Memory]) -> Progress | None:
-    """Where to go on: the newest valid checkpoint; records are cut back to it, and the clients' memories restored."""
+def resume(directory: RunDirectory, run_id: str, states: dict[int, ClientState]) -> Progress | None:
+    """Where to go on: the newest valid checkpoint. Records are cut back to it; `states` get what it has of clients."""
     found = checkpoint.load(directory.checkpoints)
     directory.cut(found.round if found else 0)
     if found is None:
         return None
     try:
-        check_setup(found, directory, experiment)
+        check_setup(found, directory, run_id)
         progress, known = restored(found)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StorageError(
             f"{directory.checkpoints} has a state.json that does not fit its tensors "
             f"({type(error).__name__}: {error}): start over with --fresh"
         ) from error
-    for client, memory in known.items():
-        memories.setdefault(client, {}).update(memory)
+    for client, state in known.items():
+        states.setdefault(client, {}).update(state)
     return progress
 
 
-def check_setup(found: Checkpoint, directory: RunDirectory, experiment: str) -> None:
+def check_setup(found: Checkpoint, directory: RunDirectory, run_id: str) -> None:
     """Refuse a checkpoint of another experiment or set-up, or of numbers that no model has."""
-    for key, now in (("experiment", experiment), ("torch", torch.__version__), ("threads", torch.get_num_threads())):
+    for key, now in (("experiment", run_id), ("torch", torch.__version__), ("threads", torch.get_num_threads())):
         if found.state[key] != now:
             raise StorageError(
                 f"{directory.path} was begun with {key} {found.state[key]}, now it is {now}: the numbers would differ; "
@@ -132,19 +120,16 @@ def check_setup(found: Checkpoint, directory: RunDirectory, experiment: str) -> 
             )
 
 
-def restored(found: Checkpoint) -> tuple[Progress, dict[int, Memory]]:
+def restored(found: Checkpoint) -> tuple[Progress, dict[int, ClientState]]:
     """Progress, and what clients remember, as `to_checkpoint` stored them."""
     empty: optimizers.State = {slot: {} for slot in found.state["slots"]}
-    state = empty | unprefixed(found.tensors["server"])
+    state = empty | grouped(found.tensors["server"])
     held = found.tensors["held"]
-    memories: dict[int, Memory] = {int(client): {"held": held} for client in found.state["holders"]}
-    for kind in ("lost", "velocity"):
-        for client, kept in unprefixed(found.tensors.get(kind, {})).items():
-            memories.setdefault(int(client), {})[kind] = kept
-    for client, more in unprefixed(found.tensors.get("memories", {})).items():
-        memories.setdefault(int(client), {}).update(unprefixed(more))
+    states: dict[int, ClientState] = {int(client): {"held": held} for client in found.state["holders"]}
+    for client, kept in from_tables(found.tensors).items():
+        states.setdefault(client, {}).update(kept)
     cost = Cost(**found.state["cost"])
-    return Progress(int(found.round), found.tensors["model"], state, held, cost, watched(found)), memories
+    return Progress(int(found.round), found.tensors["model"], state, held, cost, watched(found)), states
 
 
 def with_secret(recipe: Recipe, directory: RunDirectory) -> Recipe:
@@ -179,12 +164,3 @@ def watched(found: Checkpoint) -> Watch:
     if told is None:
         return Watch()
     return Watch(tuple(told["lengths"]), tuple(told["signal"]), found.tensors["drift"], told["path"])
-
-
-def unprefixed(tensors: Tensors) -> dict[str, Tensors]:
-    """`a/x, a/y, b/x` as `a: x, y` and `b: x`."""
-    grouped: dict[str, Tensors] = {}
-    for key, value in tensors.items():
-        prefix, name = key.split("/", 1)
-        grouped.setdefault(prefix, {})[name] = value
-    return grouped

@@ -66,7 +66,7 @@ def train(
         if directory.read("summary.json") is not None:
             directory.forget_secret()
             return
-        model, population, recipe, name = parts(experiment, data)
+        model, population, recipe, run_id = parts(experiment, data)
         test = population.test_examples()
         check_test(model, recipe.schedule[0], test, experiment.metric)
         here: Callable[[], AbstractContextManager[Engine]] = partial(
@@ -74,20 +74,20 @@ def train(
             model,
             population,
             recipe,
-            run=name,
+            run_id=run_id,
             workers=workers,
             device=device,
             test=test,
             metric=experiment.metric,
         )
         with directory.log() as log, (engine or here)() as clients:
-            start = resume(directory, name, clients.memories)
+            start = resume(directory, run_id, clients.client_states)
             hidden = with_secret(recipe, directory)  # clients, on this machine or elsewhere, do not get it
             rounds = federate(
-                model, population.sizes, hidden, clients, run=name, start=start, deepest=population.deepest
+                model, population.sizes, hidden, clients, run_id=run_id, start=start, deepest=population.deepest
             )
             rounds = keeping(rounds, out, keep_every)
-            saver = Saver(directory, log, name, checkpoint_every, clients.memories)
+            saver = Saver(directory, log, run_id, checkpoint_every, clients.client_states)
             examiner = clients if isinstance(clients, LocalEngine) else Examiner(model, test, experiment.metric)
             yield from recorded(rounds, experiment, examiner.evaluate, saver, peaks(model, recipe))
         finish(directory, experiment, model)

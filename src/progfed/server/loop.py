@@ -74,7 +74,7 @@ def federate(
     recipe: Recipe,
     engine: Engine,
     *,
-    run: str = "0" * 16,
+    run_id: str = "0" * 16,
     start: Progress | None = None,
     deepest: Sequence[int] = (),
 ) -> Iterator[Round]:
@@ -98,7 +98,7 @@ def federate(
         cohort = recipe.draw(len(sizes), turn.number)
         asked = {client: within(phase, deepest[client]) if deepest else phase for client in cohort}
         costs |= {own: phase_cost(model, own) for own in set(asked.values()) - costs.keys()}
-        envelope = Envelope(DOWN, run, turn.number, phase.stage)
+        envelope = Envelope(DOWN, run_id, turn.number, phase.stage)
         downlink = broadcast(progress.params, progress.held, model, recipe, envelope, dict.fromkeys(asked.values()))
         tasks = [Task(client, turn.number, own, lr, downlink.messages[own]) for client, own in by_depth(asked)]
 

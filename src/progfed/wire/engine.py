@@ -9,7 +9,7 @@ from typing import Protocol
 from progfed.schedule import Phase
 from progfed.tensors import Tensors
 
-Memory = dict[str, Tensors]
+ClientState = dict[str, Tensors]
 """What a client keeps from round to round, where a recipe asks for it: `held`, the model; `lost`, by its codec;
 `velocity`, its momentum. An engine of one's own may keep more under other names; a checkpoint has that too."""
 
@@ -36,10 +36,10 @@ class Update:
 class Engine(Protocol):
     """Where clients run: tasks in, updates out, in any order, each as soon as it is there; a lost client gives none.
 
-    `memories` is what clients on this machine keep from round to round; it belongs in the checkpoint. It stays empty
-    where clients keep their own.
+    `client_states` is what clients on this machine keep from round to round; it belongs in the checkpoint. It stays
+    empty where clients keep their own.
     """
 
-    memories: dict[int, Memory]
+    client_states: dict[int, ClientState]
 
     def __call__(self, tasks: Sequence[Task]) -> Iterable[Update]: ...

@@ -43,7 +43,7 @@ class Envelope:
     """
 
     kind: int
-    run: str
+    run_id: str
     round: int
     stage: int
     client: int = 0
@@ -128,7 +128,7 @@ def _header(envelope: Envelope, schema: Schema, codec: Codec, body: int) -> byte
         envelope.client,
         envelope.examples,
         envelope.loss,
-        bytes.fromhex(envelope.run),
+        bytes.fromhex(envelope.run_id),
         envelope.base,
         schema_hash(schema),
         _codec_hash(codec.name),
@@ -174,7 +174,7 @@ def _checked(data: bytes, expected: Envelope, schema: Schema, codec: Codec) -> t
         raise MessageError("length", f"a body of {len(body)} bytes, declared {fields[-1]}, where {limit} are expected")
     if _digest(header, body) != digest:
         raise MessageError("digest", "the content does not match its digest: it was damaged or altered")
-    found = Envelope(fields[2], expected.run, fields[4], fields[3], fields[5], fields[6], fields[7], fields[9])
+    found = Envelope(fields[2], expected.run_id, fields[4], fields[3], fields[5], fields[6], fields[7], fields[9])
     return found, body
 
 
