@@ -21,12 +21,12 @@ from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, TrainingError, UsageError
 from progfed.flower.apps import HOLDERS, SIZES, client, known_sizes, noting, read_numbers, read_sizes, simulation
 from progfed.flower.grid import GRACE, GridEngine, Patience
-from progfed.flower.node import Parts, client_app, clients_of
+from progfed.flower.node import client_app, clients_of
 from progfed.flower.serve import server_app
 from progfed.flower.wire import pack_update, unpack_update
 from progfed.recipe.privacy import Privacy
 from progfed.recipe.recipe import Local, Recipe
-from progfed.runs.train import train
+from progfed.runs.train import Setup, train
 from progfed.schedule import end_to_end, progressive
 from progfed.server.loop import Round, federate
 from progfed.wire.engine import Update
@@ -55,8 +55,8 @@ def recipe(**changes: Any) -> Recipe:
 
 
 def grid_of(wanted: Recipe, settings: dict[int, dict[str, Any]] | None = None, **options: Any) -> MemoryGrid:
-    def make(settings: Mapping[str, Any]) -> Parts:
-        return tiny_model(), tiny_data(), wanted, RUN
+    def make(settings: Mapping[str, Any]) -> Setup:
+        return Setup(tiny_model(), tiny_data(), wanted, RUN)
 
     return MemoryGrid(client_app(make, **options), settings or THREE)
 

@@ -23,7 +23,7 @@ from progfed.costs.phase import phase_cost
 from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, UsageError
 from progfed.flower.grid import GridEngine, Patience
-from progfed.flower.node import Parts, client_app
+from progfed.flower.node import client_app
 from progfed.population import FederatedData, from_clients
 from progfed.recipe.aggregate import Clipped, Mean, Median, Trimmed
 from progfed.recipe.growth import Plateau
@@ -33,7 +33,7 @@ from progfed.recipe.recipe import Recipe
 from progfed.runs.directory import RunDirectory
 from progfed.runs.identity import identity
 from progfed.runs.plan import plan
-from progfed.runs.train import run, train
+from progfed.runs.train import Setup, run, train
 from progfed.schedule import Phase, end_to_end, mixed, partial, progressive, within
 from progfed.server.loop import Round, federate
 from progfed.tensors import Tensors, of_parts, part
@@ -287,8 +287,8 @@ def _in_a_run() -> Iterator[None]:
 def test_a_flower_grid_trains_weak_clients_to_the_same_bits() -> None:
     recipe = tiny_recipe(cohort=4, up=codec("LQ-8"))
 
-    def make(settings: Mapping[str, Any]) -> Parts:
-        return tiny_model(), weak_data(), recipe, RUN
+    def make(settings: Mapping[str, Any]) -> Setup:
+        return Setup(tiny_model(), weak_data(), recipe, RUN)
 
     nodes = {7: {"partition-id": 0, "num-partitions": 2}, 5: {"partition-id": 1, "num-partitions": 2}}
     engine = GridEngine(MemoryGrid(client_app(make), nodes), Patience(deadline=5, start=5, answer=5, poll=0.001))

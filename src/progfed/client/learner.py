@@ -108,7 +108,7 @@ class Learner:
         return seal_body(envelope, self._replica.trained, recipe.up, body), {**kept, "lost": {**before, **lost}}
 
     def _refused(self, task: Task, examples: int, remembered: ClientState) -> tuple[bytes, ClientState]:
-        """A reply without a change, whose loss the server refuses; `lost` goes into it only if the codec can hold that."""
+        """A reply without a change, whose loss the server refuses; `lost` goes into it if the codec can hold it."""
         nothing = {name: torch.zeros(shape) for name, shape in self._replica.trained.items()}
         try:
             return self._reply(task, nothing, examples, math.nan, remembered)

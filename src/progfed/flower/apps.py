@@ -16,7 +16,7 @@ from progfed.files import replace_file
 from progfed.population import FederatedData
 from progfed.runs.directory import Record
 from progfed.runs.experiment import Experiment
-from progfed.runs.train import parts, train
+from progfed.runs.train import Setup, setup, train
 from progfed.wire.engine import Engine
 
 try:
@@ -24,7 +24,7 @@ try:
     from flwr.serverapp import ServerApp
 
     from progfed.flower.grid import LOG, GridEngine, Patience
-    from progfed.flower.node import Parts, client_app
+    from progfed.flower.node import client_app
     from progfed.flower.serve import server_app
     from progfed.flower.simulated_nodes import simulated
 except ImportError as missing:
@@ -43,9 +43,9 @@ def client(experiment: Experiment) -> ClientApp:
     return client_app(partial(on_node, experiment))
 
 
-def on_node(experiment: Experiment, settings: Mapping[str, Any]) -> Parts:
+def on_node(experiment: Experiment, settings: Mapping[str, Any]) -> Setup:
     """What a node trains with, made on the node."""
-    return parts(experiment, Path(str(settings.get("data", "data"))))
+    return setup(experiment, Path(str(settings.get("data", "data"))))
 
 
 def server(experiment: Experiment) -> ServerApp:
@@ -146,6 +146,6 @@ def simulation(
     )
 
 
-def on_node_at(experiment: Experiment, data: Path, settings: Mapping[str, Any]) -> Parts:
+def on_node_at(experiment: Experiment, data: Path, settings: Mapping[str, Any]) -> Setup:
     """What a virtual node trains with: its data are in the folder of everybody."""
-    return parts(experiment, data)
+    return setup(experiment, data)

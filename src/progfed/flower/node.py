@@ -13,21 +13,17 @@ from typing import Any
 from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from progfed.blocks import Progressive
 from progfed.client.kernels import one_thread
 from progfed.client.learner import Learner
 from progfed.errors import DataError, MessageError, UsageError
 from progfed.files import replace_file
 from progfed.flower.wire import opaque, pack_hosted, pack_update, unpack_task
-from progfed.population import FederatedData
-from progfed.recipe.recipe import Recipe
+from progfed.runs.train import Setup
 from progfed.wire.engine import ClientState, Task, Update
 from progfed.wire.state import pack, unpack
 
-Parts = tuple[Progressive, FederatedData, Recipe, str]
-"""What a learner is made of: the model, the population, the recipe, and the id of the run."""
-Make = Callable[[Mapping[str, Any]], Parts]
-"""Makes them on a node, given the node's settings (Flower's `--node-config`)."""
+Make = Callable[[Mapping[str, Any]], Setup]
+"""Makes what a node trains with, given the node's settings (Flower's `--node-config`)."""
 Versions = dict[int, bytes]
 """Packed states of one client by the round they were made in."""
 
@@ -45,18 +41,18 @@ def client_app(make: Make, *, reads: Sequence[str] = ("data",), memory: Path | N
 
     @app.query("progfed")
     def ask(message: Message, context: Context) -> Message:
-        (_, data, _, _), _ = _made(make, _settings(context, reads))
+        data = _made(make, _settings(context, reads))[0].data
         sizes = {client: data.sizes[client] for client in clients_of(context.node_config, data.clients)}
         return Message(pack_hosted(sizes), reply_to=message)
 
     @app.train("progfed")
     def train(message: Message, context: Context) -> Message:
         task = unpack_task(message.content)
-        (_, data, _, run_id), learner = _made(make, _settings(context, reads))
-        if task.client not in clients_of(context.node_config, data.clients):
+        setup, learner = _made(make, _settings(context, reads))
+        if task.client not in clients_of(context.node_config, setup.data.clients):
             raise UsageError(f"client {task.client} is not on this node: its settings are {dict(context.node_config)}")
         folder = context.node_config.get("memory", memory)
-        place = InFolder(Path(str(folder)) / run_id) if folder else InContext(context)
+        place = InFolder(Path(str(folder)) / setup.run_id) if folder else InContext(context)
         return Message(pack_update(trained(task, learner, place)), reply_to=message)
 
     return app
@@ -152,10 +148,10 @@ def _settings(context: Context, names: Sequence[str]) -> tuple[tuple[str, Any], 
 
 
 @cache
-def _made(make: Make, settings: tuple[tuple[str, Any], ...]) -> tuple[Parts, Learner]:
+def _made(make: Make, settings: tuple[tuple[str, Any], ...]) -> tuple[Setup, Learner]:
     """Made once in a process: whoever is kept alive does not read the data again in every round, or for every node."""
-    parts = make(dict(settings))
-    return parts, Learner(*parts)
+    setup = make(dict(settings))
+    return setup, Learner(*setup)
 
 
 def forget() -> None:

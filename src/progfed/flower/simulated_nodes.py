@@ -21,7 +21,8 @@ from flwr.app import Message
 
 from progfed.errors import TrainingError, UsageError
 from progfed.flower.grid import GridEngine, Nodes, Patience
-from progfed.flower.node import Make, Parts, client_app
+from progfed.flower.node import Make, client_app
+from progfed.runs.train import Setup
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Stored:
 
     path: str
 
-    def __call__(self, settings: Mapping[str, Any]) -> Parts:
+    def __call__(self, settings: Mapping[str, Any]) -> Setup:
         from ray import cloudpickle
 
         make: Make = cloudpickle.loads(Path(self.path).read_bytes())

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from progfed import files
 from progfed.blocks import Progressive
@@ -39,9 +40,18 @@ def run(experiment: Experiment, out: Path | str, *, data: Path | str = "data", w
     return summary
 
 
-def parts(experiment: Experiment, data: Path) -> tuple[Progressive, FederatedData, Recipe, str]:
-    """What a learner is made of, the same on whichever machine it is made: model, population, recipe, and identity."""
-    return experiment.make_model(), experiment.make_data(data), experiment.recipe, identity(experiment)
+class Setup(NamedTuple):
+    """What training needs on whichever machine it happens, in the order in which a `Learner` takes it."""
+
+    model: Progressive
+    data: FederatedData
+    recipe: Recipe
+    run_id: str
+
+
+def setup(experiment: Experiment, data: Path) -> Setup:
+    """The set-up of an experiment whose data sets are in the folder `data`: the same on every machine."""
+    return Setup(experiment.make_model(), experiment.make_data(data), experiment.recipe, identity(experiment))
 
 
 def train(
@@ -66,7 +76,7 @@ def train(
         if directory.read("summary.json") is not None:
             directory.forget_secret()
             return
-        model, population, recipe, run_id = parts(experiment, data)
+        model, population, recipe, run_id = setup(experiment, data)
         test = population.test_examples()
         check_test(model, recipe.schedule[0], test, experiment.metric)
         here: Callable[[], AbstractContextManager[Engine]] = partial(
