@@ -173,6 +173,11 @@ class Progressive:
         heads = {self.head(stage): (stage, made[self.head(stage)]) for stage in sorted(phase.used_heads)}
         return Stage(blocks, heads, self.wire)
 
+    def shapes(self, phase: Phase) -> Stage:
+        """The module of a phase on the `meta` device, made there if its makers allow it: it takes no memory."""
+        with torch.device("meta"):
+            return self.phase_module(phase).to("meta")
+
     def at(self, stage: int, tensors: Tensors | None = None, *, seed: int = 0) -> Stage:
         """M^s as an ordinary `nn.Module`, with these tensors, or freshly initialised ones."""
         module = self.phase_module(Phase(stage, 1), seed=seed)

@@ -14,9 +14,10 @@ from torch import nn
 from conftest import tiny_data, tiny_model, tiny_recipe
 from progfed import rng
 from progfed.blocks import Progressive
+from progfed.costs import Costs
 from progfed.data.synthetic import classification
 from progfed.engines.local import LocalEngine
-from progfed.engines.worker import AHEAD, SMALL, largest_update
+from progfed.engines.worker import AHEAD, SMALL
 from progfed.errors import DataError, TrainingError, UsageError
 from progfed.evaluate import Examiner, accuracy, evaluate
 from progfed.population import Examples, FederatedData
@@ -77,7 +78,7 @@ def test_the_bits_do_not_depend_on_the_number_of_workers() -> None:
 
 
 def test_the_updates_of_this_test_are_large_enough_to_cross_in_shared_memory() -> None:
-    assert largest_update(convnet(), recipe()) > SMALL
+    assert Costs(convnet()).longest_update(recipe()) > SMALL
 
 
 def test_small_updates_in_shares_of_many_give_the_same_bits() -> None:

@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from progfed import rng
 from progfed.blocks import Progressive
-from progfed.client.kernels import fast_inputs
-from progfed.client.replica import Replica, total_loss
+from progfed.client.kernels import Draws, fast_inputs, fast_layout
+from progfed.client.replica import total_loss
 from progfed.client.sgd import Sgd
 from progfed.costs.live import Live
 from progfed.costs.phase import zeroed
@@ -57,9 +57,9 @@ def phase_memory(model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
 
 
 def _shapes(model: Progressive, phase: Phase) -> nn.Module:
-    """The module that a client trains, without memory for its tensors."""
+    """The module that a client trains, in the layout of a replica, without memory for its tensors."""
     with torch.device("meta"):
-        return Replica(model, phase, "meta").module
+        return fast_layout(model.shapes(phase), Draws()).train()
 
 
 def _step(module: nn.Module, example: Any, local: Local, mode: AbstractContextManager[Any]) -> PhaseMemory:

@@ -1,4 +1,4 @@
-"""The cost of a phase, found once: FLOPs counted by torch itself, and what travels in each direction."""
+"""The cost of a phase: FLOPs counted by torch itself, and what travels in each direction."""
 
 from __future__ import annotations
 
@@ -43,27 +43,31 @@ class PhaseCost:
 
 def phase_cost(model: Progressive, phase: Phase) -> PhaseCost:
     """The cost of one example and one client in a phase."""
-    module = _shapes(model, phase)
-    tensors, trained = state(module), model.trained(phase)
+    module = model.shapes(phase)
     return PhaseCost(
         flops=per_example(model, phase),
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         trained_parameters=trained_parameters(model, phase),
         buffers=buffer_names(model, phase),
-        down=schema_of(tensors),
-        up=schema_of(of_parts(tensors, trained)),
+        down=schema_of(state(module)),
+        up=up_schema(model, phase),
     )
+
+
+def up_schema(model: Progressive, phase: Phase) -> Schema:
+    """Names and shapes of the tensors in the update of a phase."""
+    return schema_of(of_parts(state(model.shapes(phase)), model.trained(phase)))
 
 
 def trained_parameters(model: Progressive, phase: Phase) -> int:
     """How many parameters a client trains in a phase."""
     trained = model.trained(phase)
-    return sum(value.numel() for name, value in _shapes(model, phase).named_parameters() if part(name) in trained)
+    return sum(value.numel() for name, value in model.shapes(phase).named_parameters() if part(name) in trained)
 
 
 def buffer_names(model: Progressive, phase: Phase) -> frozenset[str]:
     """The floating-point buffers of a phase, such as BatchNorm's statistics."""
-    module = _shapes(model, phase)
+    module = model.shapes(phase)
     return frozenset(state(module)) - {name for name, _ in module.named_parameters()}
 
 
@@ -73,19 +77,13 @@ def per_example(model: Progressive, phase: Phase) -> int:
     The step is really taken, on zeros, for small inputs; for large ones such as volumes only shapes are computed with,
     which costs more per layer but nothing per voxel.
     """
-    module = _shapes(model, phase).train()
+    module: torch.nn.Module = model.shapes(phase).train()
     inputs = tree_map(_widen, model.example)
     if all(leaf.numel() <= _SMALL for leaf in leaves(inputs)):
         module, inputs = zeroed(module), tree_map(lambda leaf: torch.zeros_like(leaf, device="cpu"), inputs)
     with rng.default(0, "flops"), FlopCounterMode(display=False) as counter:  # dropout draws
         _total(module(inputs)).backward()  # type: ignore[no-untyped-call]
     return int(counter.get_total_flops()) // _BATCH
-
-
-def _shapes(model: Progressive, phase: Phase) -> torch.nn.Module:
-    """The module of a phase on the `meta` device, made there if its makers allow it: no memory, no initialisation."""
-    with torch.device("meta"):
-        return model.phase_module(phase).to("meta")
 
 
 def zeroed(module: torch.nn.Module) -> torch.nn.Module:

@@ -18,7 +18,8 @@ import torch
 from progfed.blocks import Progressive
 from progfed.client.kernels import one_thread
 from progfed.client.learner import Learner
-from progfed.engines.worker import AHEAD, SMALL, Line, hang_up, largest_update, work
+from progfed.costs import Costs
+from progfed.engines.worker import AHEAD, SMALL, Line, hang_up, work
 from progfed.errors import UsageError
 from progfed.evaluate import Examiner, Metric, accuracy, percent
 from progfed.population import Examples, FederatedData
@@ -64,7 +65,7 @@ class LocalEngine:
         self._sizes = data.sizes
         self._lines: dict[Connection, Line] = {}
         if len(devices) > 1:
-            self._start(largest_update(model, recipe))
+            self._start(Costs(model).longest_update(recipe))
             # an engine that nobody closes: Python would wait for its workers at exit, and they for it
             Finalize(self, hang_up, args=(self._lines,), exitpriority=1)
 

@@ -13,21 +13,15 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
-from progfed.blocks import Progressive, state
 from progfed.client.learner import Learner
-from progfed.codec import schema_of
 from progfed.errors import ProgfedError, TrainingError
 from progfed.evaluate import Examiner
-from progfed.recipe.recipe import Recipe
-from progfed.tensors import of_parts
 from progfed.wire.engine import ClientState, Task, Update
-from progfed.wire.message import message_size
 from progfed.wire.state import Arrays, from_arrays, to_arrays
 
 AHEAD = 2
@@ -183,14 +177,3 @@ def _shared(done: tuple[Update, Arrays], slab: mmap.mmap, place: int) -> Any:
     start = place % AHEAD * room
     slab[start : start + length] = update.message
     return update.client, start, length, state
-
-
-def largest_update(model: Progressive, recipe: Recipe) -> int:
-    """The length of the longest update of any phase."""
-    longest = 0
-    for phase in {replace(phase, rounds=1, warmup=False, hold=False) for phase in recipe.schedule}:
-        with torch.device("meta"):
-            module = model.phase_module(phase).to("meta")
-        schema = schema_of(of_parts(state(module), model.trained(phase)))
-        longest = max(longest, message_size(recipe.up, schema))
-    return longest

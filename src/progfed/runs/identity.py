@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from progfed.blocks import Progressive
-from progfed.costs.phase import phase_cost
+from progfed.blocks import Progressive, state
+from progfed.codec import schema_of
 from progfed.errors import UsageError
 from progfed.population import FederatedData
 from progfed.schedule import Phase
@@ -71,7 +71,10 @@ def describe(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [describe(item) for item in value]
     if isinstance(value, Progressive):
-        return {"model": value.name, "schema": schema_hash(phase_cost(value, Phase(value.stages, 1)).down).hex()}
+        return {
+            "model": value.name,
+            "schema": schema_hash(schema_of(state(value.shapes(Phase(value.stages, 1))))).hex(),
+        }
     if isinstance(value, FederatedData):
         return _population(value)
     if is_dataclass(value) and not isinstance(value, type):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -10,11 +9,10 @@ import torch
 from torch import nn
 
 from progfed.blocks import Progressive
-from progfed.costs.memory import PhaseMemory
+from progfed.costs import Costs, PhaseMemory
 from progfed.recipe.recipe import Recipe
 from progfed.runs.experiment import Experiment
-from progfed.runs.identity import describe
-from progfed.runs.plan import Known, Plan, plan, relative
+from progfed.runs.plan import Known, Plan, costs_of, plan, relative
 from progfed.schedule import Phase, end_to_end, length
 from progfed.wire.message import message_size
 
@@ -64,15 +62,15 @@ class Overview:
 
 def overview(experiment: Experiment) -> Overview:
     """Look at the model and the schedule of an experiment; its data are not touched."""
-    model, recipe = experiment.make_model(), experiment.recipe
-    known, name = Known(), json.dumps(describe(experiment.model))
+    known: Known = {}
+    costs, recipe = costs_of(experiment, known), experiment.recipe
+    model = costs.model
     whole = replace(recipe, schedule=end_to_end(length(recipe.schedule), stages=model.stages))
     ours = plan(experiment, known)
     baseline = plan(replace(experiment, recipe=whole), known)
-    costs = [known.cost(name, model, phase) for phase in recipe.schedule]
     spans = [
         Span(phase.stage, phase.rounds, phase.warmup, message_size(recipe.down, c.down) + message_size(recipe.up, c.up))
-        for phase, c in zip(recipe.schedule, costs, strict=True)
+        for phase, c in ((phase, costs.phase(phase)) for phase in recipe.schedule)
     ]
     return Overview(
         experiment=experiment.name,
@@ -80,18 +78,18 @@ def overview(experiment: Experiment) -> Overview:
         model=model.name,
         rounds=length(recipe.schedule),
         batch=recipe.local.batch,
-        stages=_stages(model, recipe, baseline, known, name),
+        stages=_stages(costs, recipe, baseline),
         schedule=tuple(spans),
         relative=relative(ours, baseline),
     )
 
 
-def _stages(model: Progressive, recipe: Recipe, baseline: Plan, known: Known, name: str) -> tuple[StageView, ...]:
+def _stages(costs: Costs, recipe: Recipe, baseline: Plan) -> tuple[StageView, ...]:
     """The stages that the schedule visits."""
-    found: list[StageView] = []
+    model, found = costs.model, list[StageView]()
     for stage in sorted({phase.stage for phase in recipe.schedule}):
         phase, before = Phase(stage, 1), found[-1].stage if found else 0
-        cost, memory = known.cost(name, model, phase), known.memory(name, model, phase, recipe.local)
+        cost, memory = costs.phase(phase), costs.memory(phase, recipe.local)
         found.append(
             StageView(
                 stage=stage,

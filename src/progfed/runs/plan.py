@@ -10,17 +10,14 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from progfed.blocks import Progressive
 from progfed.client.kernels import one_thread
-from progfed.costs.memory import PhaseMemory, phase_memory
-from progfed.costs.phase import Cost, PhaseCost, phase_cost
+from progfed.costs import Cost, Costs, PhaseCost
 from progfed.costs.published import paper_bytes
 from progfed.errors import UsageError
-from progfed.recipe.recipe import Local
 from progfed.recipe.turns import earliest
 from progfed.runs.experiment import Experiment
 from progfed.runs.identity import describe
-from progfed.schedule import Phase, within
+from progfed.schedule import within
 from progfed.server.checks import check
 from progfed.wire.message import message_size
 
@@ -28,26 +25,13 @@ Plan = dict[str, Any]
 COSTS = ("down_bytes", "up_bytes", "paper_bytes", "flops")
 
 
-class Known:
-    """Costs and memory of phases that were counted before: runs of an experiment have most of them in common."""
+Known = dict[str, Costs]
+"""What was counted before, by the description of the model: runs of an experiment have most of it in common."""
 
-    def __init__(self) -> None:
-        self._costs: dict[tuple[str, Phase], PhaseCost] = {}
-        self._memory: dict[tuple[str, Phase, Local], PhaseMemory] = {}
 
-    def cost(self, name: str, model: Progressive, phase: Phase) -> PhaseCost:
-        """What a phase costs; `name` stands for the model."""
-        key = name, replace(phase, rounds=1, warmup=False, hold=False)
-        if key not in self._costs:
-            self._costs[key] = phase_cost(model, phase)
-        return self._costs[key]
-
-    def memory(self, name: str, model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
-        """What a phase holds in memory."""
-        key = name, replace(phase, rounds=1, warmup=False, hold=False), replace(local, epochs=1)
-        if key not in self._memory:
-            self._memory[key] = phase_memory(model, phase, local)
-        return self._memory[key]
+def costs_of(experiment: Experiment, known: Known) -> Costs:
+    """The costs of the experiment's model, from what is known, or new and known from now on."""
+    return known.setdefault(json.dumps(describe(experiment.model)), Costs(experiment.make_model()))
 
 
 @one_thread()  # a second one only spins: operators on one or two examples are too small to share
@@ -59,19 +43,18 @@ def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     are too weak for a stage, costs are `expected`: averages over cohorts. Where a policy may end stages early, every
     stage is taken to last as long as it may; `earliest` is the total if each ended as early as it may.
     """
-    model, recipe = experiment.make_model(), experiment.recipe
+    known = {} if known is None else known
+    costs, recipe = costs_of(experiment, known), experiment.recipe
+    model = costs.model
     deepest: Sequence[int] = getattr(experiment.data, "deepest", ())
     check(model, recipe, deepest)
     if clients := experiment.clients or getattr(experiment.data, "clients", 0):
         recipe.check_population(clients)
-    known = known or Known()
-    name = json.dumps(describe(experiment.model))
     stages: dict[int, Plan] = {}
     total = Cost()
-    cost_of = partial(known.cost, name, model)
     for index, phase in enumerate(recipe.schedule):
-        counts, memory = cost_of(phase), known.memory(name, model, phase, recipe.local)
-        spent = _average(deepest or [model.stages], partial(_spent, experiment, index, cost_of))
+        counts, memory = costs.phase(phase), costs.memory(phase, recipe.local)
+        spent = _average(deepest or [model.stages], partial(_spent, experiment, index, costs))
         row = stages.setdefault(phase.stage, _row(phase.stage, counts))
         row["warmup_rounds" if phase.warmup else "rounds"] += phase.rounds
         for cost in ("down_bytes", "up_bytes", "flops"):
@@ -104,14 +87,14 @@ def _average(deepest: Sequence[int], spend: Callable[[int], Cost]) -> Cost:
     return Cost(**{cost: (value + half) // clients for cost, value in sums.items()})
 
 
-def _spent(experiment: Experiment, index: int, cost_of: Callable[[Phase], PhaseCost], depth: int) -> Cost:
+def _spent(experiment: Experiment, index: int, costs: Costs, depth: int) -> Cost:
     """What all rounds of phase `index` cost, if every client can train up to stage `depth`."""
     recipe, rounds = experiment.recipe, experiment.recipe.schedule[index].rounds
-    cost = cost_of(within(recipe.schedule[index], depth))
+    cost = costs.phase(within(recipe.schedule[index], depth))
     visits = recipe.asked(experiment.clients or math.inf) * rounds
     rule = partial(paper_bytes, recipe.schedule, index, rate=recipe.up.rate)
     bills = [
-        rule(number, closes=number == rounds - 1, trained=lambda own: cost_of(within(own, depth)).trained_parameters)
+        rule(number, closes=number == rounds - 1, trained=lambda own: costs.trained_parameters(within(own, depth)))
         for number in range(rounds)
     ]
     return Cost(
@@ -126,7 +109,7 @@ def plans(chosen: Sequence[Experiment], family: Sequence[Experiment]) -> list[Pl
     """The plans of these runs, each with its cost relative to its baseline, found in the family of all runs."""
     runs = {experiment.run: experiment for experiment in family}
     made: dict[str, Plan] = {}
-    known = Known()
+    known: Known = {}
 
     def planned(run: str) -> Plan:
         if run not in runs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +13,7 @@ from typing import NamedTuple
 from progfed import files
 from progfed.blocks import Progressive
 from progfed.client.kernels import one_thread
-from progfed.costs.memory import phase_memory
-from progfed.costs.phase import phase_cost
+from progfed.costs import Costs
 from progfed.engines.local import LocalEngine
 from progfed.evaluate import Examiner, check_test
 from progfed.population import FederatedData
@@ -99,22 +98,9 @@ def train(
             rounds = keeping(rounds, out, keep_every)
             saver = Saver(directory, log, run_id, checkpoint_every, clients.client_states)
             examiner = clients if isinstance(clients, LocalEngine) else Examiner(model, test, experiment.metric)
-            yield from recorded(rounds, experiment, examiner.evaluate, saver, peaks(model, recipe))
+            yield from recorded(rounds, experiment, examiner.evaluate, saver, Costs(model))
         finish(directory, experiment, model)
         directory.forget_secret()
-
-
-def peaks(model: Progressive, recipe: Recipe) -> Callable[[Phase], int]:
-    """The peak memory of training a phase, found when a phase is first asked for."""
-    known: dict[Phase, int] = {}
-
-    def peak(phase: Phase) -> int:
-        alike = replace(phase, rounds=1, warmup=False, hold=False)
-        if alike not in known:
-            known[alike] = phase_memory(model, alike, recipe.local).peak
-        return known[alike]
-
-    return peak
 
 
 def recorded(
@@ -122,14 +108,14 @@ def recorded(
     experiment: Experiment,
     score: Callable[[Phase, Tensors], float],
     saver: Saver,
-    peak: Callable[[Phase], int],
+    costs: Costs,
 ) -> Iterator[Record]:
     """Evaluate, record and save each round."""
     try:
         for done in rounds:
             due = done.number % experiment.evaluate_every == 0 or done.closes
             metric = score(done.phase, done.progress.params) if due else None
-            record = record_of(done, metric) | {"memory_bytes": peak(done.phase)}
+            record = record_of(done, metric) | {"memory_bytes": costs.memory(done.phase, experiment.recipe.local).peak}
             saver.add(done, record)
             yield record
     finally:
@@ -182,7 +168,7 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
             "cost": found.state["cost"],
             "memory_bytes": max((record.get("memory_bytes", 0) for record in records), default=0),
             # as `progfed plan` counts them: what an optimizer may change, without buffers such as BatchNorm's
-            "parameters": phase_cost(model, last).parameters,
+            "parameters": sum(parameter.numel() for parameter in model.shapes(last).parameters()),
             "model_sha256": hashlib.sha256(final).hexdigest(),
         },
     )
