@@ -136,6 +136,9 @@ class FederatedData:
 
     `deepest[i]` is the deepest stage that client i can train; in rounds of deeper stages it trains M^deepest (empty:
     everybody can train everything).
+
+    `plain` makes a client's examples such as those of the test set. It is needed where only `augment` does that, say by
+    normalising bytes, so that examples of clients can be evaluated on (see `data.validation.held_out`).
     """
 
     sizes: Sequence[int]
@@ -145,6 +148,7 @@ class FederatedData:
     augment: Augment | None = None
     name: str = "data"
     deepest: Sequence[int] = ()
+    plain: Callable[[Examples], Examples] | None = None
 
     def __post_init__(self) -> None:
         if not hasattr(self.sizes, "__len__"):

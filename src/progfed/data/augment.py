@@ -107,7 +107,12 @@ def colour_jitter(strength: float = 0.4) -> Augment:
 
 def normalise(moments: Moments) -> Augment:
     """(image - mean) / std per channel; draws nothing."""
-    return lambda examples, _: Examples(normalised(examples.inputs, moments), examples.targets)
+    return lambda examples, _: normalised_examples(examples, moments)
+
+
+def normalised_examples(examples: Examples, moments: Moments) -> Examples:
+    """Examples with normalised images, as test sets have them."""
+    return Examples(normalised(examples.inputs, moments), examples.targets)
 
 
 def normalised(images: Tensor, moments: Moments) -> Tensor:

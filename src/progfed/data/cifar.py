@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,7 @@ def _federated(
         lambda: Examples(augmentation.normalised(torch.from_numpy(test.images), moments), test.labels),
         classes=layout.classes,
         augment=steps or augmentation.normalise(moments),
+        plain=partial(augmentation.normalised_examples, moments=moments),
         name=layout.name,
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,6 +83,7 @@ def federated_h5(
         classes=classes,
         augment=augment,
         name=name,
+        plain=partial(augmentation.normalised_examples, moments=moments) if augment and moments else None,
     )
 
 

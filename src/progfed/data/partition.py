@@ -94,6 +94,7 @@ def federate(
     prepare: Callable[[Examples], Examples] = lambda examples: examples,
     classes: int | None = None,
     augment: Augment | None = None,
+    plain: Callable[[Examples], Examples] | None = None,
     name: str = "data",
 ) -> FederatedData:
     """A population from examples in memory and a partition; `prepare` is applied to a client when it is asked for."""
@@ -104,6 +105,7 @@ def federate(
         classes=classes,
         augment=augment,
         name=name,
+        plain=plain,
     )
 
 
