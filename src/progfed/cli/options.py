@@ -49,6 +49,7 @@ Rounds = Annotated[
 ]
 Warmup = Annotated[int | None, typer.Option(help="Warm-up rounds after each growth, instead of the experiment's.")]
 Seed = Annotated[int | None, typer.Option(help="The seed of everything random in the run.")]
+Seeds = Annotated[str | None, typer.Option(help="Several seeds, one after the other: 0,1,2.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: key=value; may be repeated.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Data = Annotated[Path, typer.Option("--data", help="The folder with the data sets.", callback=existing_folder)]
@@ -64,6 +65,19 @@ def console(width: int | None = None) -> Console:
     """Where tables are printed: as wide as the terminal, and as wide as they need to be where there is none."""
     complete = None if "COLUMNS" in os.environ or sys.stdout.isatty() else _WIDE
     return Console(highlight=False, width=width or complete)
+
+
+def seeds_asked(seed: int | None, seeds: str | None) -> list[int | None]:
+    """The seeds that `--seed` or `--seeds` asks for; None is that of the experiment."""
+    if seeds is None:
+        return [seed]
+    if seed is not None:
+        raise UsageError("--seed and --seeds are two ways to say the same: give one of them")
+    try:
+        asked = [int(one) for one in seeds.split(",")]
+    except ValueError as error:
+        raise UsageError(f"--seeds takes whole numbers with commas between them, 0,1,2, not {seeds!r}") from error
+    return list(dict.fromkeys(asked))
 
 
 def chosen(

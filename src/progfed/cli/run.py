@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from progfed.cli.compare import Runner, compare, compared_names
 from progfed.cli.options import (
     DATA,
     WORKERS,
@@ -24,11 +25,13 @@ from progfed.cli.options import (
     Rounds,
     Runs,
     Seed,
+    Seeds,
     Settings,
     Warmup,
     Workers,
     chosen,
     output_folder,
+    seeds_asked,
 )
 from progfed.cli.output import print_json
 from progfed.cli.report import show_tables
@@ -40,6 +43,7 @@ from progfed.runs.directory import Record, RunDirectory
 from progfed.runs.experiment import Experiment
 from progfed.runs.tensorboard import board
 from progfed.runs.train import train
+from progfed.runs.validation import validated
 
 Where = Annotated[
     Literal["local", "flower"],
@@ -48,6 +52,14 @@ Where = Annotated[
 Device = Annotated[str, typer.Option(help="Where clients train: cpu, or cuda, with a worker for each CUDA device.")]
 Log = Annotated[
     Literal["tensorboard"] | None, typer.Option("--log", help="Log to TensorBoard too; extra of that name.")
+]
+Compare = Annotated[
+    bool,
+    typer.Option("--compare", help="Train end-to-end too, over as many rounds and for as many bytes; say which won."),
+]
+Validate = Annotated[
+    bool,
+    typer.Option("--validate", help="Hold out a tenth of the training data and evaluate on it, not on the test set."),
 ]
 Keep = Annotated[int | None, typer.Option("--keep", help="Keep every N-th model, for `progfed analyse`.", min=1)]
 Out = Annotated[
@@ -78,7 +90,10 @@ def run(
     rounds: Rounds = None,
     warmup: Warmup = None,
     seed: Seed = None,
+    seeds: Seeds = None,
     settings: Settings = None,
+    compare_runs: Compare = False,
+    validate: Validate = False,
     data: Data = DATA,
     out: Out = None,
     workers: Workers = WORKERS,
@@ -92,9 +107,15 @@ def run(
     """Train; a folder that holds an unfinished run of the same experiment is continued."""
     if engine != "local" and device != "cpu":
         raise UsageError("--device is for the local engine: leave it out with --engine flower")
-    experiments = chosen(name, runs or [], rounds, warmup, seed, settings)
-    folders = _folders(experiments, out)
+    names = compared_names(name, runs or []) if compare_runs else runs or []
+    found = [chosen(name, names, rounds, warmup, one, settings) for one in seeds_asked(seed, seeds)]
+    found = [[validated(one) for one in same] for same in found] if validate else found
     how = How(data=data, workers=workers, fresh=fresh, engine=engine, device=device, log=log is not None, keep=keep)
+    if compare_runs:
+        compare(found, _runner(out, how), as_json=as_json)
+        return
+    experiments = [experiment for same in found for experiment in same]
+    folders = _folders(experiments, out)
     summaries = [_train(experiment, folder, how) for experiment, folder in zip(experiments, folders, strict=True)]
     if as_json:
         print_json(summaries)
@@ -137,10 +158,16 @@ def _folders(experiments: list[Experiment], out: Path | None) -> list[Path]:
     versions made it, is continued."""
     if out is not None and len(experiments) == 1 and _holds(out, experiments[0]):
         return [out]
-    return [
-        (out or Path("runs") / experiment.name) / f"{experiment.run}-seed{experiment.recipe.seed}"
-        for experiment in experiments
-    ]
+    return [_folder(experiment, out) for experiment in experiments]
+
+
+def _folder(experiment: Experiment, out: Path | None) -> Path:
+    return (out or Path("runs") / experiment.name) / f"{experiment.run}-seed{experiment.recipe.seed}"
+
+
+def _runner(out: Path | None, how: How) -> Runner:
+    """Trains each run in its own folder."""
+    return Runner(lambda experiment: _train(experiment, _folder(experiment, out), how), lambda one: _folder(one, out))
 
 
 def _holds(folder: Path, experiment: Experiment) -> bool:

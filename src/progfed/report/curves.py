@@ -166,7 +166,7 @@ def studies(found: Found) -> tuple[Study, ...]:
     """The runs grouped by experiment, run and settings; baselines stand before the runs that are compared with them."""
     made = []
     for experiment in dict.fromkeys(run.experiment for run in found.runs):
-        runs = [run for run in found.runs if run.experiment == experiment]
+        runs = _with_baselines([run for run in found.runs if run.experiment == experiment])
         notes: list[str] = []
         baselines = {run.baseline for run in runs}
         order = sorted({run.name for run in runs}, key=lambda name: (_family(name, runs), name not in baselines, name))
@@ -175,6 +175,13 @@ def studies(found: Found) -> tuple[Study, ...]:
         series = [made for name in order for made in _series([run for run in runs if run.name == name], notes)]
         made.append(Study(experiment, tuple(series), tuple(notes)))
     return tuple(made)
+
+
+def _with_baselines(runs: list[Run]) -> list[Run]:
+    """A run that names no baseline is compared with `RUN-end-to-end`, as `--compare` calls it, where that is there."""
+    names = {run.name for run in runs}
+    default = {name: f"{name}-end-to-end" for name in names if f"{name}-end-to-end" in names}
+    return [replace(run, baseline=run.baseline or default.get(run.name, "")) for run in runs]
 
 
 def _part(found: Sequence[Series]) -> str:
