@@ -1,7 +1,7 @@
 """Each safeguard disabled one at a time: some test has to fail, or the safeguard is not guarded by any.
 
 A copy of the package is changed in one place and the tests that should notice run against the copy.
-`python chaos/mutations.py fsync lock` tries only the safeguards with these words in their names.
+`python -m reliability.mutations fsync lock` tries only the safeguards with these words in their names.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Mutation:
 
 
 MUTATIONS = (
-    Mutation("fsync of files", "runs/checkpoint.py", "        os.fsync(file.fileno())\n", "", POWER),
-    Mutation("fsync of folders", "runs/checkpoint.py", "        os.fsync(handle)\n", "        pass\n", POWER),
+    Mutation("fsync of files", "files.py", "        os.fsync(file.fileno())\n", "", POWER),
+    Mutation("fsync of folders", "files.py", "        os.fsync(handle)\n", "        pass\n", POWER),
     Mutation("fsync of records", "runs/directory.py", "os.fsync(self._file.fileno())", "pass", POWER),
-    Mutation("rename into place", "runs/checkpoint.py", 'path.with_name(f".{path.name}.writing")', "path", POINTS),
+    Mutation("rename into place", "files.py", 'path.with_name(f".{path.name}.writing")', "path", POINTS),
     Mutation("digests of a checkpoint", "runs/checkpoint.py", '!= manifest["sha256"][name]:', "is None:", DAMAGED),
     Mutation("two checkpoints", "runs/checkpoint.py", "KEEP = 2", "KEEP = 1", DAMAGED),
     Mutation("records cut back", "runs/directory.py", "            file.truncate()\n", "", POINTS),
@@ -53,13 +53,7 @@ MUTATIONS = (
         "found[:KEEP]",
         (INTERRUPTION, "push_out"),
     ),
-    Mutation(
-        "lock on the folder",
-        "runs/directory.py",
-        "LOCK_EX",
-        "LOCK_SH",
-        ("tests/runs/test_train.py", "directory_in_use"),
-    ),
+    Mutation("lock on the folder", "runs/directory.py", "LOCK_EX", "LOCK_SH", IN_USE),
     Mutation(
         "lock left by workers",
         "runs/directory.py",
@@ -69,7 +63,7 @@ MUTATIONS = (
     ),
     Mutation(
         "clear error of a full disk",
-        "runs/checkpoint.py",
+        "files.py",
         "    except OSError as error:",
         "    except EOFError as error:",
         (INTERRUPTION, "full_disk"),
@@ -99,7 +93,7 @@ MUTATIONS = (
         "server/replies.py",
         "or update.client in seen:",
         "or False:",
-        ("tests/server/test_loop.py", "unexpected"),
+        ("tests/server/test_loop.py", "bad_update"),
     ),
     Mutation(
         "enough updates",
@@ -127,7 +121,7 @@ MUTATIONS = (
         "recipe/privacy.py",
         "clip(update, self.bound(count(update)))",
         "update",
-        ("tests/reliability/test_privacy.py", "one_client_moves"),
+        ("tests/recipe/test_privacy.py", "one_client_moves"),
     ),
 )
 
