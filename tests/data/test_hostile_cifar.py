@@ -16,8 +16,7 @@ from progfed.data.pickles import load_arrays
 from progfed.errors import DataError
 from reliability import data_files as files
 
-Case = tuple[str, Callable[[Path], None]]
-Refused = Callable[[Path, Callable[[], object], str], str]
+from .hostile import Case, Spoil, cut, refused, refused_once_spoiled
 
 
 class Attack:
@@ -40,19 +39,11 @@ def good_batch(**changes: object) -> bytes:
     return files.pickled(value)
 
 
-def written(content: bytes) -> Callable[[Path], None]:
+def written(content: bytes) -> Spoil:
     return lambda root: (batch(root).write_bytes(content), None)[1]
 
 
-def cut(path: Callable[[Path], Path], share: float = 0.6) -> Callable[[Path], None]:
-    def run(root: Path) -> None:
-        content = path(root).read_bytes()
-        path(root).write_bytes(content[: int(len(content) * share)])
-
-    return run
-
-
-def attack(protocol: int, function: str = "system") -> Callable[[Path], None]:
+def attack(protocol: int, function: str = "system") -> Spoil:
     def run(root: Path) -> None:
         call = {
             "system": Attack(os.system, f"touch {root}/EXECUTED"),
@@ -64,7 +55,7 @@ def attack(protocol: int, function: str = "system") -> Callable[[Path], None]:
     return run
 
 
-def replaced_by(make: Callable[[Path], object]) -> Callable[[Path], None]:
+def replaced_by(make: Callable[[Path], object]) -> Spoil:
     def run(root: Path) -> None:
         batch(root).unlink()
         make(batch(root))
@@ -131,11 +122,9 @@ PICKLES_REASONS = {
 
 
 @pytest.mark.parametrize("case", PICKLES)
-def test_a_broken_cifar_batch_is_refused(tmp_path: Path, refused: Refused, case: str) -> None:
-    named, spoil = PICKLES[case]
+def test_a_broken_cifar_batch_is_refused(tmp_path: Path, case: str) -> None:
     files.write_cifar(tmp_path, number=4)
-    spoil(tmp_path)
-    message = refused(tmp_path, lambda: cifar.cifar10(tmp_path, clients=2, verify=False), named)
+    message = refused_once_spoiled(tmp_path, lambda: cifar.cifar10(tmp_path, clients=2, verify=False), PICKLES[case])
     assert PICKLES_REASONS.get(case, "") in message
 
 
@@ -145,7 +134,7 @@ def test_the_cases_start_from_files_that_load(tmp_path: Path) -> None:
     assert sum(cifar.cifar10(tmp_path, clients=2, verify=False).sizes) == 20
 
 
-def test_nothing_is_unpickled_before_the_hash_matches(tmp_path: Path, refused: Refused) -> None:
+def test_nothing_is_unpickled_before_the_hash_matches(tmp_path: Path) -> None:
     files.write_cifar(tmp_path, number=4)
     message = refused(tmp_path, lambda: cifar.cifar10(tmp_path, clients=2), "data_batch_1")
     assert "not the published file" in message
@@ -154,7 +143,7 @@ def test_nothing_is_unpickled_before_the_hash_matches(tmp_path: Path, refused: R
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 @pytest.mark.parametrize("function", ["system", "eval", "open"])
 def test_even_without_the_scan_of_opcodes_no_foreign_function_is_found(
-    tmp_path: Path, refused: Refused, protocol: int, function: str
+    tmp_path: Path, protocol: int, function: str
 ) -> None:
     files.write_cifar(tmp_path, number=4)
     attack(protocol, function)(tmp_path)
@@ -191,7 +180,7 @@ def archive_of(root: Path, change: Callable[[tarfile.TarInfo, bytes], list[tuple
             tar.addfile(member, io.BytesIO(content))
 
 
-def swapped(**fields: object) -> Callable[[Path], None]:
+def swapped(**fields: object) -> Spoil:
     """Replace one member by something else of the same or another name."""
 
     def change(member: tarfile.TarInfo, content: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
@@ -245,21 +234,14 @@ ARCHIVES_REASONS = {
 
 
 @pytest.mark.parametrize("case", ARCHIVES)
-def test_a_broken_cifar_archive_is_refused(
-    tmp_path: Path, refused: Refused, case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_cifar_archive_is_refused(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cifar, "_ARCHIVE_CAP", 4 << 20)
-    named, spoil = ARCHIVES[case]
     files.write_cifar(tmp_path, number=4, archive=True)
-    assert sum(cifar.cifar10(tmp_path, clients=2, verify=False).sizes) == 20
-    spoil(tmp_path)
-    message = refused(tmp_path, lambda: cifar.cifar10(tmp_path, clients=2, verify=False), named)
+    message = refused_once_spoiled(tmp_path, lambda: cifar.cifar10(tmp_path, clients=2, verify=False), ARCHIVES[case])
     assert ARCHIVES_REASONS.get(case, "") in message
 
 
-def test_an_archive_is_not_opened_before_its_hash_matches(
-    tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_is_not_opened_before_its_hash_matches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files.write_cifar(tmp_path, number=4, archive=True)
     monkeypatch.setattr(archives.tarfile, "open", lambda **_: pytest.fail("the archive was opened"))
     assert "hash" in refused(tmp_path, lambda: cifar.cifar10(tmp_path, clients=2), ARCHIVE)

@@ -10,22 +10,12 @@ import pytest
 from progfed.data import federated_h5
 from reliability import data_files as files
 
-Case = tuple[str, Callable[[Path], None]]
-Refused = Callable[[Path, Callable[[], object], str], str]
-
-
-def cut(path: Callable[[Path], Path], share: float = 0.6) -> Callable[[Path], None]:
-    def run(root: Path) -> None:
-        content = path(root).read_bytes()
-        path(root).write_bytes(content[: int(len(content) * share)])
-
-    return run
-
+from .hostile import Case, Spoil, cut, refused, refused_once_spoiled
 
 H5 = "fed_emnist_train.h5"
 
 
-def edited(edit: Callable[[h5py.File], object]) -> Callable[[Path], None]:
+def edited(edit: Callable[[h5py.File], object]) -> Spoil:
     def run(root: Path) -> None:
         with h5py.File(root / H5, "r+") as file:
             edit(file)
@@ -37,7 +27,7 @@ def client(file: h5py.File) -> h5py.Group:
     return file["examples/f0001_00"]
 
 
-def put(name: str, values: object) -> Callable[[Path], None]:
+def put(name: str, values: object) -> Spoil:
     def edit(file: h5py.File) -> None:
         del client(file)[name]
         client(file)[name] = values
@@ -45,7 +35,7 @@ def put(name: str, values: object) -> Callable[[Path], None]:
     return edited(edit)
 
 
-def made(name: str, **options: object) -> Callable[[Path], None]:
+def made(name: str, **options: object) -> Spoil:
     def edit(file: h5py.File) -> None:
         del client(file)[name]
         client(file).create_dataset(name, **options)
@@ -53,7 +43,7 @@ def made(name: str, **options: object) -> Callable[[Path], None]:
     return edited(edit)
 
 
-def linked(where: str, link: object) -> Callable[[Path], None]:
+def linked(where: str, link: object) -> Spoil:
     def edit(file: h5py.File) -> None:
         del file[where]
         file[where] = link
@@ -134,8 +124,7 @@ FEDERATED_REASONS = {
 
 
 @pytest.mark.parametrize("case", FEDERATED)
-def test_a_broken_federated_file_is_refused(tmp_path: Path, refused: Refused, case: str) -> None:
-    named, spoil = FEDERATED[case]
+def test_a_broken_federated_file_is_refused(tmp_path: Path, case: str) -> None:
     for which in ("train", "test"):
         files.write_federated_h5(tmp_path / f"fed_emnist_{which}.h5", clients=3, classes=62, per_client=(4, 4))
 
@@ -143,13 +132,11 @@ def test_a_broken_federated_file_is_refused(tmp_path: Path, refused: Refused, ca
         data = federated_h5.emnist(tmp_path, verify=False)
         return [data.client(index) for index in range(data.clients)]
 
-    assert len(load()) == 3
-    spoil(tmp_path)
-    message = refused(tmp_path, load, named)
+    message = refused_once_spoiled(tmp_path, load, FEDERATED[case])
     assert FEDERATED_REASONS.get(case, "") in message
 
 
-def test_a_federated_file_without_its_published_counts_is_refused(tmp_path: Path, refused: Refused) -> None:
+def test_a_federated_file_without_its_published_counts_is_refused(tmp_path: Path) -> None:
     for which in ("train", "test"):
         files.write_federated_h5(tmp_path / f"fed_emnist_{which}.h5", clients=3, classes=62)
     assert "3,400" in refused(tmp_path, lambda: federated_h5.emnist(tmp_path), H5)

@@ -1,6 +1,5 @@
 """Broken and hostile NIfTI volumes, in the Decathlon and the BraTS layout."""
 
-import gzip
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -11,28 +10,15 @@ import pytest
 from progfed.data import brats, decathlon, volumes
 from reliability import data_files as files
 
-Case = tuple[str, Callable[[Path], None]]
-Refused = Callable[[Path, Callable[[], object], str], str]
+from .hostile import Case, Spoil, cut, refused_once_spoiled, unzipped
 
 
-def cut(path: Callable[[Path], Path], share: float = 0.6) -> Callable[[Path], None]:
-    def run(root: Path) -> None:
-        content = path(root).read_bytes()
-        path(root).write_bytes(content[: int(len(content) * share)])
-
-    return run
-
-
-def nifti(name: str, values: np.ndarray) -> Callable[[Path], None]:
+def nifti(name: str, values: np.ndarray) -> Spoil:
     return lambda root: (files.write_nifti(root / name, values), None)[1]
 
 
-def nifti_bytes(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    def run(root: Path) -> None:
-        content = gzip.decompress((root / name).read_bytes())
-        (root / name).write_bytes(gzip.compress(change(content)))
-
-    return run
+def nifti_bytes(name: str, change: Callable[[bytes], bytes]) -> Spoil:
+    return unzipped(lambda root: root / name, change)
 
 
 def with_nan() -> np.ndarray:
@@ -77,20 +63,15 @@ VOLUMES_REASONS = {
 
 
 @pytest.mark.parametrize("case", VOLUMES)
-def test_a_broken_volume_is_refused(
-    tmp_path: Path, refused: Refused, case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_volume_is_refused(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(volumes, "_CAP", 1 << 20)
-    named, spoil = VOLUMES[case]
     files.write_decathlon(tmp_path, cases=3, sizes=(SHAPE,))
 
     def load() -> list[object]:
         data = decathlon.decathlon(tmp_path, clients=1, size=SHAPE)
         return [data.client(0), data.test_examples()]
 
-    assert len(load()) == 2
-    spoil(tmp_path)
-    message = refused(tmp_path, load, named)
+    message = refused_once_spoiled(tmp_path, load, VOLUMES[case])
     assert VOLUMES_REASONS.get(case, "") in message
 
 
@@ -117,14 +98,11 @@ BRATS: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", BRATS)
-def test_a_broken_brats_case_is_refused(tmp_path: Path, refused: Refused, case: str) -> None:
-    named, spoil = BRATS[case]
+def test_a_broken_brats_case_is_refused(tmp_path: Path, case: str) -> None:
     files.write_brats(tmp_path, cases=4, size=(8, 8, 8))
 
     def load() -> list[object]:
         data = brats.brats(tmp_path, clients=1, size=(8, 8, 8))
         return [data.client(0), data.test_examples()]
 
-    assert len(load()) == 2
-    spoil(tmp_path)
-    refused(tmp_path, load, named)
+    refused_once_spoiled(tmp_path, load, BRATS[case])
