@@ -24,7 +24,7 @@ Wire = Callable[[Sequence[nn.Module], Mapping[int, nn.Module], Any], Iterable[An
 
 
 def chain(blocks: Sequence[nn.Module], heads: Mapping[int, nn.Module], inputs: Any) -> Iterable[Any]:
-    """G_s(E_s(…E_1(x))): how the blocks of a feed-forward network are wired."""
+    """How the blocks of a feed-forward network are wired: G_s(E_s(…E_1(x))), for each of the heads in use."""
     outputs = []
     for depth, block in enumerate(blocks[: max(heads)], start=1):
         inputs = block(inputs)
@@ -43,6 +43,7 @@ def state(module: nn.Module) -> Tensors:
 
 
 def _lasting(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    """The buffers of a module that its `state_dict` keeps, by name."""
     for prefix, child in module.named_modules():
         for leaf, buffer in child.named_buffers(recurse=False):
             if leaf not in child._non_persistent_buffers_set:
@@ -80,10 +81,17 @@ class Stage(nn.Module):
 class Progressive:
     """A model that can grow: how to make its blocks E_1..E_S and its heads G_1..G_S, and how they are wired.
 
-    `example` is one input with a leading dimension of 1 (it may live on the `meta` device), used to count costs.
-    With `keep_head` there is one head, `G`, the same at every stage (symmetric U-Nets); otherwise the heads before
-    the last are temporary, named `G1`…`GS`. `origin` names the tensors of a model that was split: from the names of
-    its own `state_dict` to those they have here (empty: the model is described by its parts).
+    Parameters are named after the part they belong to, such as `E2.weight`, and keep that name at every stage.
+
+    Args:
+        blocks: For each stage a function that makes the block E_s, a module.
+        heads: For each stage a function that makes the head G_s. Heads before the last are temporary.
+        example: One input with a leading dimension of 1, by which costs are counted; it may be on the `meta` device.
+        wire: How blocks and heads are connected; by default one block after the other.
+        keep_head: Whether there is only one head, `G`, which is the same at every stage, as in symmetric U-Nets.
+        name: The model's name in errors and records.
+        origin: For a model that was split: from the names in its own `state_dict` to the names that the tensors have
+            here. Empty for a model that is described by its parts.
 
     >>> model = Progressive(
     ...     blocks=(lambda: nn.Linear(2, 3), lambda: nn.Linear(3, 4)),
@@ -112,6 +120,7 @@ class Progressive:
 
     @property
     def stages(self) -> int:
+        """S, the number of stages."""
         return len(self.blocks)
 
     def head(self, stage: int) -> str:
@@ -119,7 +128,7 @@ class Progressive:
         return "G" if self.keep_head else f"G{stage}"
 
     def parts(self, phase: Phase) -> tuple[str, ...]:
-        """The parts of the sub-model that a phase uses, in order."""
+        """The names of the blocks and heads that a phase uses, in order, such as `("E1", "E2", "G2")`."""
         self._check(phase.stage)
         if max(phase.used_heads) > phase.stage:
             raise UsageError(
@@ -133,7 +142,7 @@ class Progressive:
         return (*(f"E{block}" for block in range(1, phase.stage + 1)), *heads)
 
     def trained(self, phase: Phase) -> tuple[str, ...]:
-        """The parts that learn in a phase: its blocks, and all heads in use."""
+        """The names of the blocks and heads that learn in a phase: the blocks that it trains, and all heads in use."""
         heads = dict.fromkeys(self.head(stage) for stage in phase.used_heads)
         return (*(f"E{self._check(block)}" for block in phase.trained_blocks), *heads)
 
@@ -152,7 +161,7 @@ class Progressive:
         return stage
 
     def make(self, part: str, *, seed: int = 0) -> nn.Module:
-        """A fresh module for a part such as `E2` or `G3`; its weights depend on the seed and on nothing made before."""
+        """A fresh module for a part such as `E2` or `G3`; its weights depend only on the seed and the part's name."""
         makers = self.blocks if part.startswith("E") else self.heads
         maker = self.heads[-1] if part == "G" else makers[self._check(int(part[1:])) - 1]
         with rng.default(seed, "init", part):
@@ -179,14 +188,25 @@ class Progressive:
             return self.phase_module(phase).to("meta")
 
     def at(self, stage: int, tensors: Tensors | None = None, *, seed: int = 0) -> Stage:
-        """M^s as an ordinary `nn.Module`, with these tensors, or freshly initialised ones."""
+        """The sub-model of a stage, M^s, as an ordinary `nn.Module`.
+
+        Args:
+            stage: The number of the stage, from 1.
+            tensors: The weights, by name, such as those of a run's final model; more names than needed do no harm.
+            seed: Where no weights are given, the seed of the initial ones.
+        """
         module = self.phase_module(Phase(stage, 1), seed=seed)
         if tensors is not None:
             load(module, tensors)
         return module
 
     def export(self, tensors: Tensors) -> Tensors:
-        """The weights of the full model as a `state_dict`: of the model that was split, or else of `at(stages)`.
+        """The weights of the full model as a `state_dict`, to load without progfed.
+
+        For a model that was split, it fits the original model; for any other, the module `at(stages)`.
+
+        Args:
+            tensors: The weights of a model that has reached the last stage, by name.
 
         >>> net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
         >>> from progfed.split import split
@@ -216,14 +236,17 @@ def _check_numbers(module: nn.Module, where: str) -> None:
 
 
 def load(module: nn.Module, tensors: Tensors) -> None:
-    """Copy the named tensors into a module that needs exactly these names, or more of them."""
+    """Copy tensors into a module by name; every name that the module needs must be among them, others are ignored."""
     with torch.no_grad():
         for name, value in state(module).items():
             value.copy_(tensors[name])
 
 
 def hold(held: Tensors, model: Progressive, phase: Phase, *, seed: int) -> Tensors:
-    """The model that a client holds when a phase uses these parts: it knows how new parts start without being told."""
+    """The model that a client holds when a phase begins: of `held`, the parts that the phase uses, and new parts.
+
+    New parts are not sent. Every side makes them from the seed, to the same bits.
+    """
     parts = model.parts(phase)
     kept = of_parts(held, parts)
     present = {part(name) for name in kept}
@@ -246,16 +269,31 @@ class Pooled(nn.Module):
 
 
 def pooled_head(channels: int, classes: int) -> Make:
-    """The paper's temporary head: a pooling layer and a fully connected layer (Sec. 3.1)."""
+    """The paper's temporary head: the average over all positions, then one fully connected layer (Sec. 3.1).
+
+    Args:
+        channels: The channels of the features that it takes, `[batch, channels, …]`.
+        classes: The number of outputs.
+
+    Returns:
+        A function that makes such a head, as `Progressive` takes it.
+    """
     return lambda: Pooled(channels, classes)
 
 
 def biased(make: Make, bias: Sequence[float]) -> Make:
-    """The same head with this bias of its last layer at the start; an empty one leaves it as it is.
+    """The same head, except that the bias of its last layer starts with the given values.
 
     Where classes are rare, their logarithmic shares (of overlapping regions `log(p / (1 - p))`) let a new head
     predict them from the first step on. Otherwise it learns them by way of the features below it, whose units may die
     of that: see "Hippocampus" in docs/results.md.
+
+    Args:
+        make: A function that makes a head.
+        bias: A number for each class. Empty: the head is left as it is.
+
+    Returns:
+        A function that makes the head.
     """
     if not bias:
         return make

@@ -1,4 +1,4 @@
-"""The one kind of error a user's mistake leads to: a sentence, and the exit code of the command that printed it."""
+"""The errors that a user's mistake leads to: one sentence each, and the exit code of the command that prints it."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class StorageError(ProgfedError):
 
 
 class MessageError(ProgfedError):
-    """Bytes that are not the message that was expected, or numbers that cannot be made one.
+    """Bytes that are not the message that was expected, or numbers that no message can hold.
 
-    The round goes on without them, so no user should ever see it by itself. `reason` is what rejected updates are
-    counted by.
+    The round goes on without them, so no user should ever see this error by itself. Rejected updates are counted by
+    `reason`.
     """
 
     exit_code = 4
@@ -63,7 +63,7 @@ class MessageError(ProgfedError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question that offers up to three known words near to a wrong one; empty where none is near.
+    """A question that offers up to three known words similar to a wrong one; empty where none is similar.
 
     >>> did_you_mean("epoch", ["epochs", "batch"])
     'did you mean epochs? '

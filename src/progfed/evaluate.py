@@ -1,4 +1,4 @@
-"""How good a model is: accuracy for classification and for tokens, Dice for segmentation."""
+"""How good a model is: accuracy for classes and for tokens, Dice for segmentation."""
 
 from __future__ import annotations
 
@@ -29,13 +29,28 @@ Metric = Callable[[Tensor, Tensor], Tensor]
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 where the largest output is the target's, else 0; positions of a sequence are averaged."""
+    """Whether the largest output is at the target, for each example.
+
+    Args:
+        outputs: Scores `[batch, classes, …]`.
+        targets: Labels `[batch, …]`.
+
+    Returns:
+        1 or 0 for each example; where an example has several positions, their average.
+    """
     hits = (outputs.argmax(1) == targets).double()
     return hits.flatten(1).mean(1) if hits.dim() > 1 else hits
 
 
 def token_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 or 0 for every position of `[batch, time, vocabulary]` whose target is not -100: all positions count alike.
+    """Whether the largest score is at the target, for each position; all positions count alike.
+
+    Args:
+        outputs: Scores `[batch, time, vocabulary]`.
+        targets: Token numbers `[batch, time]`; -100 where a position does not count.
+
+    Returns:
+        1 or 0 for each position that counts.
 
     >>> token_accuracy(torch.tensor([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]), torch.tensor([[0, 1, -100]]))
     tensor([1., 0.], dtype=torch.float64)
@@ -46,9 +61,12 @@ def token_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 def dice(outputs: Tensor, targets: Tensor) -> Tensor:
     """The Dice score 2|A n B| / (|A| + |B|) of each example, averaged over its foreground classes.
 
-    Integer targets `[batch, …]` are labels with background 0; targets of the outputs' shape `[batch, regions, …]` are
-    overlapping regions (such as whole tumour, core, enhancing), predicted where the output is positive.
     A class that is absent from both prediction and truth counts as 1.
+
+    Args:
+        outputs: Scores `[batch, classes, …]`, or `[batch, regions, …]`.
+        targets: Integer labels `[batch, …]` with background 0; or, in the shape of the outputs, overlapping regions
+            (such as whole tumour, core, enhancing), which are predicted where the output is positive.
     """
     if outputs.shape == targets.shape:
         predicted, truth = outputs > 0, targets > 0.5
@@ -61,13 +79,20 @@ def dice(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def evaluate(module: nn.Module, examples: Examples, metric: Metric = accuracy, *, batch: int | None = None) -> float:
-    """The mean score over the examples, in percent; `batch` of them at once, by default `batch_size`."""
+    """The mean score of a model over some examples, in percent.
+
+    Args:
+        module: The model, such as `Progressive.at` returns it.
+        examples: What it is tested on.
+        metric: The score: `accuracy`, `token_accuracy`, `dice`, or a function like them.
+        batch: How many examples are evaluated at once; None: see `batch_size`.
+    """
     batch = batch or batch_size(module, examples)
     return percent([scores(module, examples, metric, range(0, examples.number, batch))])
 
 
 def batch_size(module: nn.Module, examples: Examples) -> int:
-    """How many examples are evaluated at once: 250, or as many as fit into 2 GB where the model needs more for them.
+    """How many examples are evaluated at once: 250, or fewer where the model would need more than 2 GB for them.
 
     It depends on the module and the shape of an example, never on the machine: torch's kernels give outputs whose last
     bits depend on the size of the batch, and a score must not depend on the number of workers or the free memory.
@@ -83,7 +108,7 @@ def batch_size(module: nn.Module, examples: Examples) -> int:
 
 
 def _peak(module: nn.Module, inputs: Any) -> int:
-    """The most bytes that the module's forward holds at any moment, its weights aside."""
+    """The most bytes that the module's forward holds at any moment, without its weights."""
     tensors = dict(chain(module.named_parameters(), module.named_buffers()))
     shapes = {name: value.to("meta") for name, value in tensors.items()}
     with torch.inference_mode():
@@ -113,7 +138,7 @@ def scores(module: nn.Module, examples: Examples, metric: Metric, starts: range,
 
 
 def check_test(model: Progressive, phase: Phase, test: Examples, metric: Metric) -> None:
-    """Refuse a test set on which the phase's model or the metric fails, before anything is trained: one is tried."""
+    """Refuse a test set on which the model of a phase or the metric fails; tried on one example, before training."""
     one, outputs, given = test.take(slice(0, 1)), None, None
     try:
         with torch.inference_mode():
@@ -129,13 +154,13 @@ def check_test(model: Progressive, phase: Phase, test: Examples, metric: Metric)
 
 
 def percent(pieces: Sequence[Tensor]) -> float:
-    """The mean of all scores, in percent; the same bits however the examples were shared out."""
+    """The mean of all scores, in percent; the same bits however the examples were divided into pieces."""
     joined = torch.cat(list(pieces))
     return 100 * float((joined if joined.is_floating_point() else joined.double()).mean())
 
 
 class Examiner:
-    """One replica of the model, which is scored on the same test set again and again."""
+    """Scores the models of a run on the same test set again and again; the module of the current phase is kept."""
 
     def __init__(self, model: Progressive, test: Examples, metric: Metric, *, device: str = "cpu") -> None:
         self._model, self._test, self._metric, self._device = model, test, metric, device
@@ -143,7 +168,7 @@ class Examiner:
         self._batches: dict[Phase, int] = {}
 
     def __call__(self, phase: Phase, params: Tensors, starts: range) -> Tensor:
-        """The scores of a phase's model with these tensors, on the batches that begin at `starts`."""
+        """The scores of a phase's model with the weights `params`, on the batches that begin at `starts`."""
         if phase != self._phase:
             module = self._model.phase_module(phase).to(self._device)
             self._module, self._phase = fast_layout(module), phase
@@ -155,7 +180,7 @@ class Examiner:
         return percent([self(phase, params, *self.shares(phase, 1))])
 
     def shares(self, phase: Phase, workers: int) -> list[range]:
-        """The batches of the test set for each of some workers: in order, so that pieces join to the whole."""
+        """The batches of the test set, divided among some workers, in order: their scores joined are the whole's."""
         if phase not in self._batches:
             self._batches[phase] = batch_size(fast_layout(self._model.phase_module(phase)), self._test)
         number, batch = self._test.number, self._batches[phase]
@@ -165,6 +190,6 @@ class Examiner:
 
 
 def _last(outputs: Any) -> Tensor:
-    """The deepest head's output, where a phase uses several."""
+    """The output itself; the deepest head's where a phase uses several heads."""
     final: Tensor = outputs[-1] if isinstance(outputs, tuple) else outputs
     return final

@@ -15,7 +15,7 @@ from progfed.errors import StorageError
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into one clear error; whatever was committed before is still there."""
+    """Turn an error of the disk inside the block into a `StorageError`; what was committed before is still there."""
     try:
         yield
     except OSError as error:
@@ -28,7 +28,7 @@ def storing(path: Path) -> Iterator[None]:
 
 
 def write_synced(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Write a new file and wait until the disk has it; what has its name, a link perhaps, is removed, not followed."""
+    """Write a new file and wait until the disk has it. A file or link that has its name is removed, never followed."""
     path.unlink(missing_ok=True)
     with open(path, "xb", opener=partial(open_itself, mode=mode)) as file:
         file.write(data)
@@ -37,7 +37,7 @@ def write_synced(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def open_itself(path: str, flags: int, mode: int = 0o666) -> int:
-    """Opens the file of this name for `open`, and never one that a link leads to or a pipe that would wait."""
+    """An opener for `open` that refuses to follow a link, and does not wait for the other end of a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
 
 
@@ -59,7 +59,7 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a folder, and those above it, that a power loss does not take away again."""
+    """Make a folder, and those above it, so that a power loss does not take them away again."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(exist_ok=True)

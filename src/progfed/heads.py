@@ -1,7 +1,7 @@
-"""Temporary heads that see where things are: features pooled to a small grid of positions, then one layer.
+"""Temporary heads that see where things are: features are averaged over the cells of a small grid, then one layer.
 
 A global average of one or two convolutions carries little, so the shallow stages learn little under it. A grid carries
-more and costs more, positions x channels x classes, so it is chosen by what it may cost.
+more and costs more, positions x channels x classes, so its size is chosen by what it may cost.
 """
 
 from __future__ import annotations
@@ -36,11 +36,16 @@ _POOL: dict[int, Callable[[Tensor, Any], Tensor]] = {
 
 
 class Grid(nn.Module):
-    """The averages over the cells of a grid laid over the positions of `[batch, channels, …]`, then one layer.
+    """Averages features over the cells of a grid, then applies one fully connected layer to all averages.
 
-    With `width` every cell's channels are first projected to so many, the same way in each. With `last`, features are
-    `[batch, …, channels]`, as of tokens, and a norm comes first. The number of positions may be any: cells then
-    overlap, or repeat where there are fewer positions than cells.
+    The number of positions may be any: cells overlap, or repeat where there are fewer positions than cells.
+
+    Args:
+        channels: The channels of the features, which are `[batch, channels, …]`.
+        classes: The number of outputs.
+        grid: How many cells along each axis of positions.
+        width: To how many channels each cell is projected first, by weights that all cells share; None: no projection.
+        last: Features are `[batch, …, channels]` instead, as of tokens, and are normalised first.
     """
 
     def __init__(
@@ -71,7 +76,16 @@ class Grid(nn.Module):
 
 
 def grid_head(channels: int, classes: int, grid: Sequence[int], *, width: int | None = None) -> Make:
-    """A temporary head that pools features `[batch, channels, …]` to a grid, with a side for each axis of positions.
+    """A temporary head that averages features over the cells of a grid, then applies one fully connected layer.
+
+    Args:
+        channels: The channels of the features that it takes, `[batch, channels, …]`.
+        classes: The number of outputs.
+        grid: How many cells along each axis of positions.
+        width: To how many channels each cell is projected first; None: to none, all channels are used.
+
+    Returns:
+        A function that makes such a head, as `Progressive` takes it.
 
     >>> grid_head(8, 10, (2, 2))()(torch.zeros(1, 8, 7, 5)).shape
     torch.Size([1, 10])
@@ -82,10 +96,10 @@ def grid_head(channels: int, classes: int, grid: Sequence[int], *, width: int | 
 def fitted_grid(
     places: Sequence[int], channels: int, classes: int, room: float
 ) -> tuple[tuple[int, ...], int | None] | None:
-    """The largest grid over these positions whose head has at most `room` parameters, and the width of its cells.
+    """The largest grid over features of this size whose head has at most `room` parameters, and the width of its cells.
 
-    Where all channels do not fit, as with many classes, cells are projected to as many as do, and to `LEAST` at least.
-    None where nothing fits.
+    Where all channels do not fit, as with many classes, the width is the number of channels that does, but at least
+    `LEAST`; it is None where all fit. The result is None where no grid fits.
 
     >>> fitted_grid((15, 15), 32, 10, room=6_000), fitted_grid((6, 2), 64, 100, room=12_000)
     (((4, 4), None), ((4, 2), 13))
@@ -102,14 +116,19 @@ def fitted_grid(
 
 
 def known(heads: str) -> str:
-    """The kind of temporary heads, where there is one of this name."""
+    """The name of a kind of temporary heads, if there is such a kind; otherwise an error that lists them."""
     if heads in KINDS:
         return heads
     raise UsageError(f"heads is {heads!r}, but temporary heads are 'grid' or 'pooled': give one of these")
 
 
 def with_heads(model: Progressive, heads: str) -> Progressive:
-    """The model, with grids in place of its pooled temporary heads as far as they cost little (`SHARE`).
+    """The same model with other temporary heads.
+
+    Args:
+        model: A model whose temporary heads are pooled ones; other heads stay as they are.
+        heads: `"grid"` replaces each head by the largest grid that has at most a tenth (`SHARE`) of the full model's
+            parameters; `"pooled"` returns the model as it is.
 
     >>> chosen = with_heads(Progressive((nn.Identity,) * 2, (pooled_head(9, 2),) * 2, torch.zeros(1, 9, 8)), "pooled")
     >>> chosen.make("G1")
@@ -126,7 +145,7 @@ def with_heads(model: Progressive, heads: str) -> Progressive:
 
 
 def _gridded(model: Progressive, stage: int, room: float) -> Make:
-    """The head of a stage as a grid, where it is a pooled one and a grid has room."""
+    """The head of a stage, replaced by a grid if it is a pooled head and some grid has at most `room` parameters."""
     seen: list[Tensor] = []
     with torch.device("meta"), torch.no_grad():
         module = model.at(stage).eval()

@@ -10,8 +10,10 @@ from torch.nn import functional
 def dice_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy plus one minus the soft Dice score, averaged over classes or regions and examples.
 
-    Integer targets `[batch, …]` are labels with background 0, which the Dice term leaves out; targets of the outputs'
-    shape are overlapping regions, each predicted on its own.
+    Args:
+        outputs: Scores `[batch, classes, …]`, before softmax or sigmoid.
+        targets: Integer labels `[batch, …]` with background 0, which the Dice term leaves out; or, in the shape of the
+            outputs, overlapping regions, each predicted on its own.
     """
     if outputs.shape == targets.shape:
         entropy = functional.binary_cross_entropy_with_logits(outputs, targets)
@@ -27,7 +29,11 @@ def dice_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def token_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of scores `[batch, time, vocabulary]`, averaged over the positions whose target is not -100.
+    """Cross-entropy of next-token scores, averaged over the positions whose target is not -100.
+
+    Args:
+        outputs: Scores `[batch, time, vocabulary]`.
+        targets: Token numbers `[batch, time]`; -100 where a position does not count.
 
     >>> token_loss(torch.zeros(2, 3, 4), torch.tensor([[0, 1, 2], [3, -100, -100]])).exp()
     tensor(4.)

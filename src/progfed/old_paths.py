@@ -33,7 +33,7 @@ class OldPaths(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The moved module's specification; None for every other module."""
+        """The specification of a module that has moved; None for every other module."""
         if fullname not in MOVED:
             return None
         warnings.warn(f"{fullname} has moved to {MOVED[fullname]}", DeprecationWarning, stacklevel=2)
@@ -51,6 +51,6 @@ class OldPaths(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Let old names be found, after everything else was tried."""
+    """Let old names be found, after all other places were searched."""
     if not any(isinstance(finder, OldPaths) for finder in sys.meta_path):
         sys.meta_path.append(OldPaths())

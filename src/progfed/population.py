@@ -1,4 +1,4 @@
-"""What clients hold: the examples of one client, and the population of all clients, made only when asked for."""
+"""What clients hold: the examples of one client, and the population of all clients, whose examples load when needed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ from progfed.tensors import leaves, tree_len, tree_map
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs (any tree of tensors) and targets; the first dimension of every tensor is the example."""
+    """Inputs and targets; the first dimension of every tensor is the example.
+
+    Args:
+        inputs: A tensor, or a tree of tuples, lists and dicts of tensors.
+        targets: A tensor.
+    """
 
     inputs: Any
     targets: Tensor
 
     @property
     def number(self) -> int:
+        """How many examples there are."""
         return tree_len(self.inputs)
 
     def take(self, index: Tensor | slice) -> Examples:
@@ -34,10 +40,14 @@ Augment = Callable[[Examples, torch.Generator], Examples]
 
 
 def ready(given: Any, where: str) -> Examples:
-    """Examples as training takes them, from `Examples` or a pair of inputs and targets; `where` names them in errors.
+    """Examples in the form in which training takes them.
 
-    Arrays become tensors, and a list of targets one tensor; tensors come to the processor and leave their gradients
-    behind; inputs of other floating types become float32, and labels of other whole types than bytes int64.
+    Arrays become tensors, and a list of targets one tensor. Tensors are moved to the processor, without gradients.
+    Inputs of other floating types become float32; labels of other integer types become int64, except bytes.
+
+    Args:
+        given: `Examples`, or a pair of inputs and targets.
+        where: What errors call them, such as `client 3`.
     """
     if isinstance(given, tuple | list) and len(given) == 2:
         given = Examples(*given)
@@ -69,6 +79,7 @@ def ready_inputs(tree: Any) -> Any:
 
 
 def _targets(given: Any) -> Tensor:
+    """Targets as one tensor on the processor, with a row for each example."""
     if isinstance(given, Mapping | str):
         raise TypeError(f"targets are one tensor with a row for each example, not {type(given).__name__}")
     targets = torch.as_tensor(given).detach().cpu()
@@ -78,7 +89,7 @@ def _targets(given: Any) -> Tensor:
 
 
 def not_finite(examples: Examples) -> str:
-    """Where the inputs or targets hold a number that is not finite, as a phrase; empty where they hold none."""
+    """A phrase that says where inputs or targets are not finite; empty where all are."""
     for name, tree in (("inputs", examples.inputs), ("targets", examples.targets)):
         for leaf in leaves(tree):
             bad = (~torch.isfinite(leaf)).flatten(1).any(1) if leaf.dim() > 1 else ~torch.isfinite(leaf)
@@ -89,9 +100,14 @@ def not_finite(examples: Examples) -> str:
 
 
 def misfit(error: Exception, examples: Examples, made_for: Any, where: str, *, outputs: Any = None) -> ProgfedError:
-    """What to tell a user whose model failed on examples, or, where it gave `outputs`, whose loss or metric failed.
+    """The error for a user whose model, or whose loss or metric, failed on some examples.
 
-    `made_for` is the model's own example: where the inputs differ from it, that is the likely cause.
+    Args:
+        error: What was raised.
+        examples: The examples on which it was raised.
+        made_for: The model's own example: where the inputs differ from it, that is the likely cause.
+        where: What the error calls the examples.
+        outputs: The model's outputs, where it gave some and the loss or metric failed.
     """
     reason = _first_line(error)
     if "more than 1 value per channel" in reason:
@@ -130,15 +146,20 @@ def _first_line(error: Exception) -> str:
 class FederatedData:
     """A population of clients and a test set.
 
-    `sizes[i]` is the number of examples of client i and `load(i)` makes them: nothing else of a client is kept,
-    so a million clients cost memory only for those in use. `augment` is applied to each training batch with a
-    generator keyed by (seed, round, client). `classes` is None where targets are not class labels.
+    Only the sizes are kept, and examples are loaded when they are needed: a million clients cost memory only for those
+    in use.
 
-    `deepest[i]` is the deepest stage that client i can train; in rounds of deeper stages it trains M^deepest (empty:
-    everybody can train everything).
-
-    `plain` makes a client's examples such as those of the test set. It is needed where only `augment` does that, say by
-    normalising bytes, so that examples of clients can be evaluated on (see `data.validation.held_out`).
+    Args:
+        sizes: The number of examples of each client.
+        load: A function from the number of a client to its `Examples`.
+        test: A function that returns the test set.
+        classes: The number of classes; None where targets are not class labels.
+        augment: Applied to each training batch, with a generator keyed by (seed, round, client).
+        name: What errors and records call the data.
+        deepest: The deepest stage that each client can train; in rounds of deeper stages it trains M^deepest. Empty:
+            every client can train every stage.
+        plain: Makes a client's examples such as those of the test set. It is needed where only `augment` does that, say
+            by normalising bytes, so that examples of clients can be evaluated on (see `data.validation.held_out`).
     """
 
     sizes: Sequence[int]
@@ -157,6 +178,7 @@ class FederatedData:
 
     @property
     def clients(self) -> int:
+        """How many clients there are."""
         return len(self.sizes)
 
     def client(self, index: int) -> Examples:
@@ -215,7 +237,15 @@ def from_clients(
     name: str = "your data",
     deepest: Sequence[int] = (),
 ) -> FederatedData:
-    """A population from one (inputs, targets) pair per client, held in memory; see `ready` for what they may be.
+    """A population from examples that are in memory already.
+
+    Args:
+        clients: A pair of inputs and targets for each client: tensors or arrays, inputs also trees of them.
+        test: The test set, as such a pair.
+        classes: The number of classes; None where targets are not class labels.
+        augment: Applied to each training batch, with a generator keyed by (seed, round, client).
+        name: What errors and records call the data.
+        deepest: The deepest stage that each client can train; empty: every client can train every stage.
 
     >>> data = from_clients([(torch.zeros(3, 2), torch.tensor([0, 1, 1]))], test=(torch.zeros(1, 2), torch.tensor([0])))
     >>> data.clients, data.client(0).number

@@ -35,6 +35,7 @@ def number(seed: int, *key: Key) -> int:
 
 
 def _text(*key: Key) -> bytes:
+    """A key as bytes; keys that differ, in their types too, give different bytes."""
     return "\x1f".join(f"{type(part).__name__}:{part}" for part in key).encode()
 
 
@@ -100,16 +101,25 @@ class SecretStream:
 
 
 def rank(seed: int | Secret, *key: Key) -> int:
-    """A number to sort by, from a seed or from a secret."""
+    """A number to sort by: random, but always the same for the same key and the same seed or secret."""
     if isinstance(seed, bytes):
         return int.from_bytes(SecretStream(seed, *key).take(16), "little")
     return number(seed, *key)
 
 
 def sample(population: int, size: int, seed: int | Secret, *key: Key) -> tuple[int, ...]:
-    """`size` different numbers below `population`, in increasing order; work proportional to `size`.
+    """Draw numbers without replacement, with work proportional to how many are drawn.
 
     Floyd's algorithm: a population of a million costs no more than one of a hundred.
+
+    Args:
+        population: Numbers are drawn from 0 to below this one.
+        size: How many are drawn.
+        seed: What they are drawn from: a seed, or a secret where nobody may foresee them.
+        *key: What they are drawn for; another key gives other numbers.
+
+    Returns:
+        The numbers drawn, in increasing order.
     """
     below = _below(seed, *key)
     chosen: set[int] = set()
@@ -120,7 +130,7 @@ def sample(population: int, size: int, seed: int | Secret, *key: Key) -> tuple[i
 
 
 def _below(seed: int | Secret, *key: Key) -> Callable[[int], int]:
-    """Draws numbers below a limit, from a seed or from a secret."""
+    """A function that draws a number below a limit, from a seed or from a secret."""
     if isinstance(seed, bytes):
         return SecretStream(seed, *key).below
     draw = numpy_generator(seed, *key)

@@ -17,10 +17,13 @@ from progfed.errors import UsageError
 class Phase:
     """Some rounds in which the same sub-model is trained in the same way.
 
-    `trains` names the blocks that learn (1-based; empty: all of M^stage); the heads in use always learn.
-    `heads` names the heads whose losses are summed (empty: the head of the stage).
-    Warm-up rounds are extra to the budget T and do not advance the learning-rate schedule. Nor do rounds that `hold`
-    it, but these are part of T: while the model grows, the rate stays where it starts.
+    Args:
+        stage: The sub-model: M^stage.
+        rounds: How many rounds the phase lasts.
+        trains: The blocks that learn, counted from 1; empty: all of M^stage. The heads in use always learn.
+        heads: The heads whose losses are summed; empty: the head of the stage.
+        warmup: Whether these are warm-up rounds: extra to the budget T, and without advancing the learning rate.
+        hold: Whether the learning rate stays at its first value during the phase, whose rounds do count towards T.
     """
 
     stage: int
@@ -32,10 +35,12 @@ class Phase:
 
     @property
     def trained_blocks(self) -> tuple[int, ...]:
+        """The numbers of the blocks that learn."""
         return self.trains or tuple(range(1, self.stage + 1))
 
     @property
     def used_heads(self) -> tuple[int, ...]:
+        """The stages whose heads are used."""
         return self.heads or (self.stage,)
 
 
@@ -61,6 +66,7 @@ def stage_lengths(rounds: int, stages: int) -> tuple[int, ...]:
 
 
 def _lengths(rounds: int, stages: int, lengths: Sequence[int] | None) -> tuple[int, ...]:
+    """The given stage lengths, checked, or those of the paper's rule."""
     if lengths is None:
         return stage_lengths(rounds, stages)
     if len(lengths) != stages or sum(lengths) != rounds or min(lengths) < 1:
@@ -71,7 +77,15 @@ def _lengths(rounds: int, stages: int, lengths: Sequence[int] | None) -> tuple[i
 
 
 def end_to_end(rounds: int, *, stages: int) -> Schedule:
-    """Train the full model from the first round: the baseline."""
+    """Train the full model from the first round: the baseline.
+
+    Args:
+        rounds: T, the number of rounds.
+        stages: The number of stages of the model.
+
+    Returns:
+        A schedule of one phase.
+    """
     if rounds < 1:
         raise UsageError(f"training needs at least 1 round, not {rounds}")
     return (Phase(stages, rounds),)
@@ -80,11 +94,19 @@ def end_to_end(rounds: int, *, stages: int) -> Schedule:
 def progressive(
     rounds: int, *, stages: int, lengths: Sequence[int] | None = None, warmup: int = 0, hold: bool = True
 ) -> Schedule:
-    """ProgFed (Algorithm 1): M^1, M^2, ... M^S, each after `warmup` extra rounds that train only E_s and G_s.
+    """ProgFed (Algorithm 1): train the sub-models M^1, M^2, ... M^S one after the other.
 
-    The learning-rate schedule of the recipe, such as a cosine, runs over the rounds of the full model, and holds its
-    first rate before. With `hold=False` it runs over all rounds, as in the paper: the full model, which is the last to
-    be trained, then begins at a fraction of the rate.
+    Args:
+        rounds: T, the number of rounds without warm-up.
+        stages: S, the number of stages of the model.
+        lengths: The rounds of each stage, with the sum `rounds`; None: the paper's T/(2S), and the rest for M^S.
+        warmup: Extra rounds at the start of each stage after the first, in which only E_s and G_s learn.
+        hold: Whether the recipe's learning-rate schedule, such as a cosine, begins only with the full model, and keeps
+            its first rate before. With `hold=False` it runs over all rounds, as in the paper; the full model, which is
+            the last to be trained, then begins at a fraction of the rate.
+
+    Returns:
+        A schedule: a tuple of phases.
 
     >>> [(p.stage, p.rounds) for p in progressive(12, stages=3)]
     [(1, 2), (2, 2), (3, 8)]
@@ -95,12 +117,12 @@ def progressive(
 
 
 def layerwise(rounds: int, *, stages: int) -> Schedule:
-    """Only block E_s learns in its turn, with the input passed through the whole model (Sec. 4.5)."""
+    """Only block E_s learns in stage s, while the input passes through the whole model (Sec. 4.5)."""
     return tuple(Phase(stages, length, trains=(s,)) for s, length in enumerate(stage_lengths(rounds, stages), start=1))
 
 
 def partial(rounds: int, *, stages: int) -> Schedule:
-    """E_1..E_s learn in stage s, but the supervision comes from the last head G_S (Sec. 4.5)."""
+    """E_1..E_s learn in stage s, but the loss comes from the last head G_S (Sec. 4.5)."""
     return tuple(
         Phase(stages, length, trains=tuple(range(1, s + 1)))
         for s, length in enumerate(stage_lengths(rounds, stages), start=1)
@@ -108,7 +130,7 @@ def partial(rounds: int, *, stages: int) -> Schedule:
 
 
 def mixed(rounds: int, *, stages: int) -> Schedule:
-    """E_1..E_s learn from both G_s and G_S: `partial` and `progressive` together (Sec. 4.5)."""
+    """E_1..E_s learn from the losses of both G_s and G_S: `partial` and `progressive` together (Sec. 4.5)."""
     return tuple(
         replace(phase, heads=(s, stages) if s < stages else ())
         for s, phase in enumerate(partial(rounds, stages=stages), start=1)
@@ -116,9 +138,9 @@ def mixed(rounds: int, *, stages: int) -> Schedule:
 
 
 class Drawn(tuple[Phase, ...]):
-    """The schedule of `random`: phases like any other, and the rule that drew them, so that it can draw again.
+    """The schedule that `random` makes: its phases, and what they were drawn from, so that they can be drawn again.
 
-    A recipe that takes it draws it anew from its own seed, unless `random` was given one (`fixed`).
+    A recipe draws it anew from its own seed, unless `random` was given a seed (`fixed`).
     """
 
     rounds: int
@@ -128,7 +150,7 @@ class Drawn(tuple[Phase, ...]):
     warmup: int = 0
 
     def again(self, *, rounds: int | None = None, seed: int | None = None, warmup: int | None = None) -> Drawn:
-        """The same strategy over other rounds, from another seed, or with other rounds of warm-up."""
+        """The same strategy with another number of rounds, another seed, or another number of warm-up rounds."""
         return _drawn(
             self.rounds if rounds is None else rounds,
             self.stages,
@@ -139,9 +161,12 @@ class Drawn(tuple[Phase, ...]):
 
 
 def random(rounds: int, *, stages: int, seed: int | None = None) -> Schedule:
-    """Each round of the progressive half trains a sub-model drawn at random, the rest the full one (Sec. 4.5).
+    """Each round of the first half trains a sub-model drawn at random, the others the full model (Sec. 4.5).
 
-    Without `seed` the draws follow the seed of the recipe that the schedule is put into, and so `--seed`.
+    Args:
+        rounds: T, the number of rounds.
+        stages: The number of stages of the model.
+        seed: What the sub-models are drawn from; None: the seed of the recipe that takes the schedule, and so `--seed`.
     """
     return _drawn(rounds, stages, seed or 0, seed is not None, 0)
 
@@ -156,7 +181,7 @@ def _drawn(rounds: int, stages: int, seed: int, fixed: bool, warmup: int) -> Dra
 
 
 def follow(schedule: Schedule, seed: int) -> Schedule:
-    """The schedule that a recipe with this seed has: a drawn one is drawn from it, every other is as it is.
+    """The schedule as a recipe with this seed uses it: one made by `random` is drawn again, any other is unchanged.
 
     >>> follow(random(60, stages=3), 7) == random(60, stages=3, seed=7)
     True
@@ -167,10 +192,10 @@ def follow(schedule: Schedule, seed: int) -> Schedule:
 
 
 def within(phase: Phase, deepest: int) -> Phase:
-    """A round of `phase` for a client that can train M^deepest at most: that sub-model, with its own head.
+    """The same phase for a client that can train M^deepest at most: that sub-model, with its own head.
 
-    Of the blocks that the phase trains it trains those it holds; where it holds none of them, as in the warm-up of a
-    deeper one, its last.
+    The client trains those of the phase's blocks that it holds. Where it holds none of them, as in the warm-up of a
+    deeper block, it trains the last block that it holds.
 
     >>> within(Phase(3, 5), 2), within(Phase(3, 5, trains=(3,), warmup=True), 2).trains
     (Phase(stage=2, rounds=5, trains=(), heads=(), warmup=False, hold=False), (2,))
@@ -182,14 +207,15 @@ def within(phase: Phase, deepest: int) -> Phase:
 
 
 def length(schedule: Schedule) -> int:
-    """T: the rounds of a schedule, warm-up aside."""
+    """T: the number of rounds of a schedule, without warm-up."""
     return sum(phase.rounds for phase in schedule if not phase.warmup)
 
 
 def rescale(schedule: Schedule, rounds: int) -> Schedule:
-    """The same strategy over another number of rounds: the lengths of phases and warm-up keep their proportions.
+    """The same strategy over another number of rounds: phases and warm-up keep their proportions.
 
-    Every phase keeps at least one round; the sum is exactly `rounds`, warm-up aside. A drawn schedule is drawn again.
+    Every phase keeps at least one round, and the sum without warm-up is exactly `rounds`. A schedule made by `random`
+    is drawn again.
     """
     total = length(schedule)
     if isinstance(schedule, Drawn):
@@ -213,7 +239,7 @@ def rescale(schedule: Schedule, rounds: int) -> Schedule:
 
 
 def _shorter(warmup: int, rounds: int, total: int) -> int:
-    """Warm-up rounds in proportion, and at least one."""
+    """The number of warm-up rounds when `total` rounds become `rounds`: in proportion, and at least one."""
     return max(1, warmup * rounds // total)
 
 

@@ -86,7 +86,7 @@ T = TypeVar("T")
 
 
 def tree_map(function: Callable[[Tensor], Tensor], tree: T) -> T:
-    """`function` on every tensor of a tree of tuples, lists and dicts: inputs of a model may be any such tree."""
+    """The same tree of tuples, lists and dicts, with `function` applied to every tensor in it."""
     if isinstance(tree, Tensor):
         return function(tree)  # type: ignore[return-value]
     if isinstance(tree, dict):
