@@ -42,10 +42,10 @@ def check_finite(values: NDArray[Any], limit: float, *, of: str) -> None:
 
 
 class Codec(Protocol):
-    """Encode and decode, side by side. A codec has no state; `key` is the randomness of one encoding.
+    """Turns named tensors into bytes and back. A codec has no state; `key` is the randomness of one encoding.
 
-    What the decoder needs to know of the key travels in the bytes. `decode` is given bytes whose digest was verified
-    and whose length is at most `size(schema)`; it raises `MessageError` where they are not what the schema allows.
+    What the decoder needs to know of the key is in the bytes. `decode` is given bytes whose digest was verified and
+    whose length is at most `size(schema)`; it raises `MessageError` where they are not what the schema allows.
     """
 
     @property

@@ -65,7 +65,7 @@ class Chain:
 
 
 def _kind(step: object) -> type[object]:
-    """Which of the three things a step can be."""
+    """Which of the three kinds a step is: coder, selector or rotation."""
     for kind in (Coder, Selector, Rotate):
         if isinstance(step, kind):
             return kind

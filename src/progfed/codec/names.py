@@ -23,7 +23,10 @@ _STEP = re.compile(r"(?P<kind>LQ|SP|RAND|TOP)-(?P<number>\d{1,2})(?:@(?P<chunk>\
 
 
 def codec(name: str) -> Codec:
-    """The codec with this name, in either case.
+    """The codec of a name, in upper or lower case.
+
+    Args:
+        name: Such as `"float"`, `"LQ-8"`, or several steps as in `"LQ-8+SP-25"`; see docs/compression.md.
 
     >>> codec("lq-8+sp-25").name, codec("LQ-8+SP-25").rate
     ('LQ-8+SP-25', 0.0625)

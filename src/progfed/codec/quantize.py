@@ -32,8 +32,10 @@ class Quantize(Coder):
     - error of one number <= step + 2**-21 |x| + 2**-102;
     - error of the mean over keys <= 2**-13 step + 2**-21 |x| + 2**-102 (the random threshold has 16 bits).
 
-    With `chunk`, the smallest and largest are those of each `chunk` successive numbers of the message instead of
-    each tensor: finer steps, for 8 bytes a chunk.
+    Args:
+        bits: Bits for each number, 1 to 8.
+        chunk: Take smallest and largest of every `chunk` successive numbers of the message instead of each tensor:
+            finer steps, for 8 bytes a chunk.
 
     >>> Quantize(8).name, Quantize(4, chunk=1024).name
     ('LQ-8', 'LQ-4@1024')
@@ -108,7 +110,7 @@ class Quantize(Coder):
 
 
 class _Rounding:
-    """Stochastic rounding of one message: scratch space and the stream of random thresholds.
+    """Stochastic rounding of one message, with its scratch space and its stream of random thresholds.
 
     Numbers are scaled so that one step is 65536; adding a random 16-bit number and dropping 16 bits rounds up with
     the right probability. The sum stays below 2**24, where a float32 still counts by ones.
@@ -147,7 +149,7 @@ def _limits(tables: list[Array]) -> Array:
 
 
 def _scale(step: Array) -> Array:
-    """What turns one step into 65536, or everything into 0 where the levels are one."""
+    """The factor that makes one step 65536; 0 where all numbers of a range are alike."""
     scale: Array = np.where(step < SMALLEST_STEP, np.float32(0), np.float32(65536) / np.maximum(step, SMALLEST_STEP))
     return scale
 

@@ -21,7 +21,7 @@ from progfed.errors import UsageError
 
 @dataclass(frozen=True)
 class Selector(Step):
-    """A step that keeps some of the numbers of the message, at positions that its bytes tell."""
+    """A step that keeps some of the numbers of the message, and writes down their positions."""
 
     percent: int
 
@@ -35,11 +35,11 @@ class Selector(Step):
 
     @abstractmethod
     def choose(self, flow: Flow, key: int) -> tuple[bytes, Array]:
-        """The bytes that tell the positions, and the increasing positions."""
+        """The bytes that describe the chosen positions, and the positions in increasing order."""
 
     @abstractmethod
     def locate(self, side: memoryview, total: int) -> Array:
-        """The positions that the bytes tell."""
+        """The positions that these bytes describe, among `total` numbers."""
 
     def forward(self, flow: Flow, key: int) -> tuple[bytes, Flow]:
         side, where = self.choose(flow, key)
@@ -72,8 +72,12 @@ class Sparsify(Selector):
     numbers at the end is one short stratum that keeps its share, rounded up, scaled by its own ratio.
 
     A kept number decodes as x / ratio, any other as 0: the error is at most |x| max(1, 1/ratio - 1), and the mean
-    over keys is x within 2**-22 |x|. Without `rescale` (`RAND-25`) kept numbers stay as they are, which is biased
-    and what error feedback needs (see `progfed.codec.feedback`).
+    over keys is x within 2**-22 |x|.
+
+    Args:
+        percent: How many of a hundred numbers are kept.
+        rescale: False (`RAND-25`) leaves kept numbers as they are, which is biased and what error feedback needs (see
+            `progfed.codec.feedback`).
     """
 
     rescale: bool = True

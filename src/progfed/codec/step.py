@@ -32,14 +32,18 @@ DECODED_LIMIT = 512 * LIMIT
 
 @dataclass(frozen=True)
 class Layout:
-    """How the numbers of one step belong to tensors: how many each has, and which of the previous step they are."""
+    """How the numbers that a step leaves belong to tensors.
+
+    `counts` says how many each tensor has. `where` gives their positions among the numbers before the step; None: the
+    step left all of them.
+    """
 
     counts: Array
     where: Array | None = None
 
     @property
     def bounds(self) -> Array:
-        """Where each tensor begins, and the end."""
+        """Where each tensor begins, and where the last one ends."""
         return np.concatenate(([0], np.cumsum(self.counts))).astype(np.int64)
 
     @property
@@ -49,7 +53,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Flow:
-    """Numbers on their way through the steps: one flat array per tensor, floats or what a coder made of them."""
+    """Numbers on their way through the steps: one flat array for each tensor, of floats or of a coder's codes."""
 
     arrays: list[Array]
     coder: Coder | None = None
@@ -94,7 +98,7 @@ class Step(ABC):
     def forward(self, flow: Flow, key: int) -> tuple[bytes, Flow]: ...
 
     def layout(self, side: memoryview, before: Layout) -> Layout:
-        """Which numbers are left, as the decoder learns it from the bytes of this step."""
+        """The layout after this step, which the decoder reads from the bytes that the step wrote."""
         return before
 
     def back(self, values: Array, side: memoryview, layouts: tuple[Layout, Layout]) -> Array:
@@ -121,7 +125,7 @@ class Coder(Step):
         return self.bits / 32
 
     def ranges(self, layout: Layout) -> Array:
-        """Where each range of numbers that share a coding begins, and the end."""
+        """Where each group of numbers that share a range begins, and where the last one ends."""
         return layout.bounds
 
     @abstractmethod

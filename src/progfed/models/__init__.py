@@ -1,4 +1,4 @@
-"""The paper's models (appendix, Architectures) and a small transformer: plain functions that return a `Progressive`."""
+"""The paper's models (appendix, Architectures) and a small transformer: functions that return a `Progressive`."""
 
 from progfed.models.convnet import convnet_cifar, convnet_mnist
 from progfed.models.gpt import gpt

@@ -10,9 +10,11 @@ from progfed.heads import with_heads
 
 
 def convnet_mnist(classes: int = 62, *, heads: str = "pooled") -> Progressive:
-    """Two convolutions and two fully connected layers on 1x28x28 images; S = 3, the second FC layer is the head.
+    """Two convolutions and two fully connected layers on images of 1 x 28 x 28; S = 3, and the last layer is the head.
 
-    `heads` are the temporary ones: `pooled` as in the paper, or the `grid` that costs little (see `with_heads`).
+    Args:
+        classes: The number of classes.
+        heads: The temporary heads: `"pooled"` as in the paper, or a `"grid"` that costs little (see `with_heads`).
     """
     model = Progressive(
         blocks=(
@@ -28,9 +30,11 @@ def convnet_mnist(classes: int = 62, *, heads: str = "pooled") -> Progressive:
 
 
 def convnet_cifar(classes: int = 10, *, heads: str = "pooled") -> Progressive:
-    """Three convolutions and two fully connected layers on 3x32x32 images; S = 4, FC2 is the head.
+    """Three convolutions and two fully connected layers on images of 3 x 32 x 32; S = 4, the last layer is the head.
 
-    `heads` are the temporary ones, as of `convnet_mnist`.
+    Args:
+        classes: The number of classes.
+        heads: The temporary heads: `"pooled"` as in the paper, or a `"grid"` that costs little (see `with_heads`).
     """
     model = Progressive(
         blocks=(

@@ -19,10 +19,18 @@ def gpt(
     attention_heads: int = 4,
     stages: int = 3,
 ) -> Progressive:
-    """Token numbers `[batch, time]` to scores of the next token `[batch, time, vocabulary]`, for any time <= context.
+    """A decoder-only transformer: token numbers `[batch, time]` to next-token scores `[batch, time, vocabulary]`.
 
-    E_1 has the embeddings and the first layers; layers are shared out evenly, and the first blocks take one more where
-    they do not divide. A head, temporary or not, is a LayerNorm and one fully connected layer.
+    E_1 has the embeddings and the first layers. Layers are divided evenly; where that leaves a rest, the first blocks
+    have one more. Every head, temporary or not, is a LayerNorm and one fully connected layer.
+
+    Args:
+        vocabulary: The number of different tokens.
+        context: The longest sequence that the model takes.
+        width: The size of the features of a token.
+        layers: The number of layers.
+        attention_heads: Attention heads in each layer.
+        stages: The number of blocks.
     """
     if not 1 <= stages <= layers:
         raise UsageError(f"{layers} layers make 1 to {layers} stages, not {stages}")
@@ -45,7 +53,7 @@ def _block(layers: int, width: int, heads: int, *before: Make) -> Make:
 
 
 class Embedding(nn.Module):
-    """A vector for the token plus one for its place."""
+    """A vector for each token plus one for its position."""
 
     def __init__(self, vocabulary: int, context: int, width: int) -> None:
         super().__init__()
@@ -86,7 +94,7 @@ class Layer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Every place looks at itself and at those before it.
+    """Causal attention: every position looks at itself and at those before it.
 
     Written out in matrix products, which torch's FLOP counter sees on every device; of the fused kernel it does not
     see the one for CPUs.
@@ -110,7 +118,18 @@ class Attention(nn.Module):
 
 
 def continued(module: nn.Module, start: Tensor, length: int, *, context: int = 64, seed: int = 0) -> Tensor:
-    """`length` more tokens after `start`, each drawn from the model's own probabilities."""
+    """A text continued by a model.
+
+    Args:
+        module: A model that `gpt(…).at(stage)` returns.
+        start: The tokens to begin with, `[time]`.
+        length: How many tokens to add; each is drawn from the model's own probabilities.
+        context: How many of the last tokens the model sees.
+        seed: What they are drawn from.
+
+    Returns:
+        The tokens, with those of `start`.
+    """
     module.eval()
     tokens, draw = start.view(1, -1), rng.generator(seed, "continued")
     with torch.inference_mode():

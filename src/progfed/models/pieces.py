@@ -1,4 +1,4 @@
-"""What VGGs and ResNets share: a feed-forward network as a row of pieces, and how to cut the row into stages."""
+"""What VGGs and ResNets share: a network as a row of pieces, and how to cut the row into stages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Piece:
 
 
 def norm_of(kind: str | None) -> Norm:
-    """`group`: GroupNorm with 2 groups, which has no buffers (the paper's federated rows); `batch`: BatchNorm."""
+    """Makes the norm of a width: `group` has 2 groups and no buffers (the paper's federated rows), or `batch`."""
     if kind == "group":
         return lambda width: nn.GroupNorm(2, width)
     if kind == "batch":
@@ -37,7 +37,7 @@ def norm_of(kind: str | None) -> Norm:
 
 
 def cut(pieces: Sequence[Piece], cuts: Cuts, stages: int, *, head: Make, classes: int, name: str) -> Progressive:
-    """The `Progressive` whose blocks take the pieces in order; temporary heads are pooled (Sec. 3.1)."""
+    """The `Progressive` whose blocks consist of the pieces in order; temporary heads are pooled (Sec. 3.1)."""
     if stages not in cuts:
         known = ", ".join(map(str, sorted(cuts)))
         raise UsageError(f"{name} has no cut into {stages} stages: choose one of {known}")

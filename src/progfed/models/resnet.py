@@ -22,31 +22,36 @@ _WIDTHS = (64, 128, 256, 512)
 def resnet18(
     classes: int = 100, *, stages: int = 4, norm: str = "group", size: int = 32, heads: str = "pooled"
 ) -> Progressive:
-    """ResNet-18: 11,220,132 parameters with 100 classes.
+    """ResNet-18 for images of any size: 11,220,132 parameters with 100 classes.
 
     S = 4 is the paper's cut: {stem + conv2_x}, {conv3_x}, {conv4_x}, {conv5_x}. S = 3 joins conv3_x with conv4_x; S = 2
     joins conv2_x with conv3_x, and conv4_x with conv5_x. S = 8 halves every conv*_x; S = 5 starts with half of conv2_x
     and then joins each second half with the first half that follows it. Where the number of residual blocks is odd
-    (in deeper ResNets) the first half has one more. It takes images of any size; costs are counted on those of `size`
-    pixels a side, so give the size of the crops that it is trained on. `heads` are the temporary ones: `pooled` as in
-    the paper, or the `grid` that costs little (see `with_heads`).
+    (in deeper ResNets) the first half has one more.
+
+    Args:
+        classes: The number of classes.
+        stages: 2, 3, 4, 5 or 8.
+        norm: `"group"` (no buffers, for federated training) or `"batch"`.
+        size: The side of the images by which costs are counted: give the size of the crops that it is trained on.
+        heads: The temporary heads: `"pooled"` as in the paper, or a `"grid"` that costs little (see `with_heads`).
     """
     model = _resnet((2, 2, 2, 2), classes, stages=stages, norm=norm, heads=heads, name="resnet18")
     return replace(model, example=torch.zeros(1, 3, size, size))
 
 
 def resnet34(classes: int = 100, *, stages: int = 4, norm: str = "group", heads: str = "pooled") -> Progressive:
-    """ResNet-34; cut like `resnet18`."""
+    """ResNet-34; its arguments are those of `resnet18`."""
     return _resnet((3, 4, 6, 3), classes, stages=stages, norm=norm, heads=heads, name="resnet34")
 
 
 def resnet50(classes: int = 100, *, stages: int = 4, norm: str = "group", heads: str = "pooled") -> Progressive:
-    """ResNet-50, of bottlenecks; cut like `resnet18`."""
+    """ResNet-50, which is made of bottlenecks; its arguments are those of `resnet18`."""
     return _resnet((3, 4, 6, 3), classes, stages=stages, norm=norm, heads=heads, name="resnet50", expansion=4)
 
 
 def resnet152(classes: int = 100, *, stages: int = 4, norm: str = "group", heads: str = "pooled") -> Progressive:
-    """ResNet-152, of bottlenecks: 58,341,028 parameters with 100 classes; cut like `resnet18`."""
+    """ResNet-152, made of bottlenecks: 58,341,028 parameters with 100 classes; with the arguments of `resnet18`."""
     return _resnet((3, 8, 36, 3), classes, stages=stages, norm=norm, heads=heads, name="resnet152", expansion=4)
 
 

@@ -32,20 +32,24 @@ def unet(
     size: int | Sequence[int] = 128,
     bias: Sequence[float] = (),
 ) -> Progressive:
-    """A U-Net with a level for each of `widths`, from `in_channels` to `regions` (or classes) at every position.
+    """A U-Net with a score for each region, or class, at every position of an image or a volume.
 
-    The default is for BraTS (4 modalities, 3 regions) and has 9,447,019 parameters; the paper's U-Net has 9,451,567,
-    but its exact layers are not published.
+    The defaults are for BraTS (4 modalities, 3 regions) and give 9,447,019 parameters; the paper's U-Net has 9,451,567,
+    but its exact layers are not published. Inputs of any size work.
 
-    `symmetric` grows from the outer levels to the inner ones and keeps the output head `G`; features of levels that
-    are not there yet are absent. `asymmetric` starts with the whole encoder as E_1 and grows the decoder from the
-    inner levels to the outer ones; the temporary heads upsample their logits to the full resolution.
-
-    `stages` is their number: a block then has one level, and the last has the rest ({1}, {2}, {3}, {4, 5}). Or it is
-    the number of levels of each block, such as (1, 1, 1, 2); in asymmetric growth, of decoder levels after E_1.
-    Inputs of any size work; `size` is that of the example by which costs are counted.
-
-    `bias` is what the bias of every head begins with, a number for each region: see `biased`.
+    Args:
+        growth: `"symmetric"` grows from the outer levels to the inner ones and keeps the output head `G`; features of
+            levels that are not there yet are left out. `"asymmetric"` starts with the whole encoder as E_1 and grows
+            the decoder from the inner levels to the outer ones; the temporary heads upsample their scores.
+        dims: 2 for images, 3 for volumes.
+        widths: The channels of each level, the outermost first.
+        in_channels: The channels of the input.
+        regions: The number of regions or classes.
+        stages: The number of stages: each block then has one level, and the last has the rest ({1}, {2}, {3}, {4, 5}).
+            Or the number of levels of each block, such as (1, 1, 1, 2); in asymmetric growth, of decoder levels
+            after E_1.
+        size: The size of the example by which costs are counted, one side or all.
+        bias: What the bias of every head begins with, a number for each region: see `biased`.
     """
     layers = _Layers(dims, tuple(widths), in_channels, regions, tuple(bias))
     shape = (size,) * dims if isinstance(size, int) else tuple(size)
@@ -82,7 +86,7 @@ def _asymmetric(layers: _Layers, stages: int | Sequence[int], example: Tensor) -
 
 
 def _groups(levels: Sequence[int], stages: int | Sequence[int], *, before: int = 0) -> list[Sequence[int]]:
-    """The levels of each block, in the order in which they grow, after the blocks that come `before`."""
+    """The levels of each block, in the order in which they grow; `before` is the number of blocks ahead of them."""
     number = len(levels)
     if isinstance(stages, int):
         sizes = [*[1] * (stages - before - 1), number - (stages - before - 1)]
@@ -203,14 +207,14 @@ def encode(encoders: Iterable[nn.Module], inputs: Tensor) -> list[Tensor]:
 
 
 def decode(up: nn.Module, decoder: nn.Module, inner: Tensor, skip: Tensor) -> Tensor:
-    """The features of a level from the level inside it and from its own encoder."""
+    """The features of a level, made from those of the level inside it and from its own encoder."""
     raised = up(inner)[(..., *(slice(length) for length in skip.shape[2:]))]
     decoded: Tensor = decoder(torch.cat((skip, raised), 1))
     return decoded
 
 
 def _nested(blocks: Sequence[nn.Module], heads: Mapping[int, nn.Module], inputs: Tensor) -> list[Tensor]:
-    """Symmetric wiring: down through the levels that are there, and up again."""
+    """The wiring of symmetric growth: down through the levels that exist, and up again."""
     layers = {name: layer for block in blocks for name, layer in block.named_children()}
     features = encode((layer for name, layer in layers.items() if name.startswith("enc")), inputs)
     depth = len(features)

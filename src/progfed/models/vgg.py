@@ -16,14 +16,20 @@ _WIDTHS = (64, 128, 256, 512, 512)
 def vgg16(classes: int = 100, *, stages: int = 4, norm: str | None = "batch", heads: str = "pooled") -> Progressive:
     """VGG-16: 13 convolutions and 3 fully connected layers; 34,015,396 parameters with 100 classes and a norm.
 
-    `norm` is `batch` (the paper's centralized rows), `group` (no buffers, for federated training) or None.
-    `heads` are the temporary ones: `pooled` as in the paper, or the `grid` that costs little (see `with_heads`).
+    Args:
+        classes: The number of classes.
+        stages: The number of blocks.
+        norm: `"batch"` (the paper's centralized rows), `"group"` (no buffers, for federated training) or None.
+        heads: The temporary heads: `"pooled"` as in the paper, or a `"grid"` that costs little (see `with_heads`).
     """
     return _vgg((2, 2, 3, 3, 3), classes, stages=stages, norm=norm, heads=heads, name="vgg16")
 
 
 def vgg19(classes: int = 100, *, stages: int = 4, norm: str | None = "batch", heads: str = "pooled") -> Progressive:
-    """VGG-19: 16 convolutions and 3 fully connected layers; 39,327,652 parameters with 100 classes and a norm."""
+    """VGG-19: 16 convolutions and 3 fully connected layers; 39,327,652 parameters with 100 classes and a norm.
+
+    Its arguments are those of `vgg16`.
+    """
     return _vgg((2, 2, 4, 4, 4), classes, stages=stages, norm=norm, heads=heads, name="vgg19")
 
 

@@ -22,7 +22,10 @@ Weighted = Iterable[tuple[float, Tensors]]
 
 
 class Aggregate(Protocol):
-    """Weights and updates in, one update out, per name over the updates that contain the name."""
+    """How updates become one: takes pairs of a weight and an update, and returns one update.
+
+    Every name is aggregated over the updates that contain it, since clients may train different parts.
+    """
 
     def __call__(self, updates: Weighted) -> Tensors: ...
 
@@ -55,7 +58,8 @@ class Median:
 class Trimmed:
     """The mean of every coordinate without its `share` largest and `share` smallest values (Yin et al., 2018).
 
-    Of a few updates a small share is none, and the rule is the plain mean: 0.2 drops nothing of fewer than 5.
+    The share is rounded down to a number of updates, so with few updates nothing is dropped and the result is the plain
+    mean: a share of 0.2 needs 5 updates.
 
     >>> Trimmed(0.2).least, Trimmed(0.4).least
     (5, 3)
@@ -69,7 +73,7 @@ class Trimmed:
 
     @property
     def least(self) -> int:
-        """The fewest updates of which the share is one or more."""
+        """The fewest updates of which at least one is dropped on each side."""
         return math.ceil(1 / self.share - 1e-9) if self.share else 1
 
     def __call__(self, updates: Weighted) -> Tensors:
@@ -82,7 +86,7 @@ class Trimmed:
 
 @dataclass(frozen=True)
 class Clipped:
-    """Every update is scaled down to an L2 norm of at most `norm`, then aggregated: bounds what one client can do."""
+    """Scales every update down to an L2 norm of at most `norm`, then aggregates: bounds what one client can do."""
 
     norm: float
     then: Aggregate = field(default_factory=Mean)
@@ -96,7 +100,7 @@ class Clipped:
 
 
 def least(aggregate: Aggregate) -> int:
-    """The fewest updates with which an aggregate keeps what it promises: 1, but for trimmed means."""
+    """The fewest updates that a round needs for this aggregate: 1, except for trimmed means."""
     if isinstance(aggregate, Clipped):
         return least(aggregate.then)
     return aggregate.least if isinstance(aggregate, Trimmed) else 1
@@ -123,7 +127,7 @@ def l2(update: Mapping[str, Tensor]) -> float:
 
 
 def by_name(updates: Weighted, rule: Callable[[Tensor], Tensor]) -> Tensors:
-    """`rule` on the stacked values of every name, over the updates that contain it."""
+    """Apply `rule` to the stacked values of every name, over the updates that contain it."""
     listed = [update for _, update in updates]
     return {name: rule(torch.stack([update[name] for update in listed if name in update])) for name in names(listed)}
 

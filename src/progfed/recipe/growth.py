@@ -1,10 +1,10 @@
-"""When to grow: the paper fixes T_s before training; a policy here ends a stage when it has stopped paying.
+"""When to grow: the paper fixes T_s before training; a policy here ends a stage when training it no longer helps.
 
-A policy turns what the server sees in a round into one number, which falls while the stage still pays. A stage ends
-when that number has stopped falling: the mean of the last `window` rounds is not below the mean of the `window` rounds
-before by `tolerance` of it. The schedule's rounds stay the budget, the longest that a phase may last, and `least` the
-shortest. Warm-up is never cut, and the last phase takes the rounds that the others left, so that the total is still T;
-with `keep_total=False` they are given up.
+A policy turns what the server sees in a round into one number, the signal, which falls while the stage still learns. A
+stage ends when the signal has stopped falling: when its mean over the last `window` rounds is not lower, by a share of
+`tolerance`, than its mean over the `window` rounds before. The rounds of the schedule are the longest that a phase may
+last, and `least` is the shortest. Warm-up is never cut. The last phase gets the rounds that the others did not use, so
+that the total is still T; with `keep_total=False` they are not used at all.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from progfed.tensors import Tensors
 
 @dataclass(frozen=True)
 class Watch:
-    """What a policy has seen: how long the phases before lasted, and the last signals of the running one.
+    """What a policy has seen so far: the lengths of the phases before, and the last signals of the running one.
 
-    `drift` and `path` are sums over its rounds that a signal may need. A checkpoint has all of it, so that a resumed
-    run decides as it would have.
+    `drift` and `path` are sums over its rounds that a signal may need. All of it is in the checkpoint, so that a
+    resumed run decides as it would have without the interruption.
     """
 
     lengths: tuple[int, ...] = ()
@@ -36,7 +36,7 @@ class Watch:
 
 
 class Growth(Protocol):
-    """When to grow, as a value in a recipe."""
+    """A policy that says when to grow, as a value in a recipe; see the module for its four settings."""
 
     @property
     def least(self) -> int: ...
@@ -51,7 +51,13 @@ class Growth(Protocol):
     def keep_total(self) -> bool: ...
 
     def see(self, watch: Watch, loss: float, step: Mapping[str, Tensor]) -> Watch:
-        """What is known after a round with this loss, in which the newest block took this step."""
+        """What the policy knows after a round.
+
+        Args:
+            watch: What it knew before.
+            loss: The training loss of the round.
+            step: How the server changed the newest block in the round.
+        """
         ...
 
 
@@ -82,8 +88,8 @@ class Movement:
     With steps u_i of the block the signal is |sum w_i u_i| / sum w_i |u_i|, w_i = memory^(t-i): 1 for a straight way,
     sqrt((1-memory) / (1+memory)) for steps in random directions. It has no unit: the learning rate, the size of a block
     and the scale of its weights cancel, as they would not in the length of a step or its ratio to the weights. It
-    starts at 1 by definition, falls as the steps disagree, and levels off at the share of them that is still common; a
-    block that went straight on for ever would level off at 1, and grow: the rule asks whether anything still changes.
+    starts at 1 by definition, falls as the steps disagree, and levels off at the share of them that is still common. A
+    block that always went straight on would level off at 1 and grow too: the rule asks whether anything still changes.
     """
 
     least: int = 4
@@ -123,6 +129,7 @@ def stalled(growth: Growth, watch: Watch) -> bool:
 
 
 def _seen(growth: Growth, watch: Watch, signal: float) -> Watch:
+    """What was seen, with one more signal; only those that the two windows need are kept."""
     return replace(watch, signal=(*watch.signal, signal)[-2 * growth.window :])
 
 

@@ -21,9 +21,9 @@ State = dict[str, Tensors]
 
 
 class ServerOptimizer(Protocol):
-    """A transform of the mean update.
+    """A transform of the mean update of a round into the step that the server takes.
 
-    `reset` asks for new state of all names at a growth, not only of new ones, and again after its warm-up.
+    With `reset` all state is new after a growth and again after its warm-up, not only that of new names.
     """
 
     @property
@@ -81,9 +81,14 @@ class Momentum:
 class Adaptive:
     """The direction m / (sqrt(v) + tau) of the adaptive federated optimizers, with v_{-1} = tau^2.
 
-    `kind` is the rule for v: adam, v <- b2 v + (1-b2) d^2; yogi, v <- v - (1-b2) d^2 sign(v - d^2);
-    adagrad, v <- v + d^2.
-    `bias_correction` divides m by 1 - b1^t and v by 1 - b2^t as plain Adam does, from v_{-1} = 0.
+    Args:
+        kind: The rule for v: `adam`, v <- b2 v + (1-b2) d^2; `yogi`, v <- v - (1-b2) d^2 sign(v - d^2); `adagrad`,
+            v <- v + d^2.
+        beta1: The decay b1 of m.
+        beta2: The decay b2 of v.
+        tau: Added to the square root of v: how adaptive the step is.
+        bias_correction: Divide m by 1 - b1^t and v by 1 - b2^t as plain Adam does, from v_{-1} = 0.
+        reset: Whether all state is new after a growth.
     """
 
     kind: str = "adam"
@@ -157,12 +162,22 @@ class ServerChain:
 
 
 def fedavg(lr: float = 1.0) -> ServerOptimizer:
-    """The mean update itself (McMahan et al., 2017)."""
+    """FedAvg: the server adds the mean update to the model (McMahan et al., 2017).
+
+    Args:
+        lr: The server's learning rate, a factor of the mean update.
+    """
     return Scale(lr)
 
 
 def fedavgm(lr: float = 1.0, momentum: float = 0.9, *, reset: bool = False) -> ServerOptimizer:
-    """Server momentum (Hsu et al., 2019)."""
+    """FedAvg with momentum on the server (Hsu et al., 2019).
+
+    Args:
+        lr: The server's learning rate.
+        momentum: The share of the previous step that is added to the next.
+        reset: Whether momentum starts at zero again after each growth.
+    """
     return ServerChain((Momentum(momentum, reset), Scale(lr)))
 
 
@@ -175,19 +190,43 @@ def fedadam(
     bias_correction: bool = False,
     reset: bool = False,
 ) -> ServerOptimizer:
-    """Adam on the server (Reddi et al., 2021, Algorithm 2)."""
+    """Adam on the server (Reddi et al., 2021, Algorithm 2).
+
+    Args:
+        lr: The server's learning rate.
+        beta1: The decay of the mean of updates.
+        beta2: The decay of the mean of their squares.
+        tau: Added to the root of that mean: the larger, the less adaptive.
+        bias_correction: Correct both means for their start, as plain Adam does; the published algorithm does not.
+        reset: Whether both means start again after each growth.
+    """
     return ServerChain((Adaptive("adam", beta1, beta2, tau, bias_correction, reset), Scale(lr)))
 
 
 def fedyogi(
     lr: float = 0.01, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, *, reset: bool = False
 ) -> ServerOptimizer:
-    """Yogi on the server (Reddi et al., 2021, Algorithm 2)."""
+    """Yogi on the server (Reddi et al., 2021, Algorithm 2).
+
+    Args:
+        lr: The server's learning rate.
+        beta1: The decay of the mean of updates.
+        beta2: The decay of the mean of their squares.
+        tau: Added to the root of that mean: the larger, the less adaptive.
+        reset: Whether both means start again after each growth.
+    """
     return ServerChain((Adaptive("yogi", beta1, beta2, tau, reset=reset), Scale(lr)))
 
 
 def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3, *, reset: bool = False) -> ServerOptimizer:
-    """Adagrad on the server (Reddi et al., 2021, Algorithm 2)."""
+    """Adagrad on the server (Reddi et al., 2021, Algorithm 2).
+
+    Args:
+        lr: The server's learning rate.
+        beta1: The decay of the mean of updates.
+        tau: Added to the root of the sum of squares: the larger, the less adaptive.
+        reset: Whether mean and sum start again after each growth.
+    """
     return ServerChain((Adaptive("adagrad", beta1, 0.0, tau, reset=reset), Scale(lr)))
 
 
@@ -202,7 +241,7 @@ NAMED: dict[str, ServerOptimizer] = {
 
 
 def grow(optimizer: ServerOptimizer, before: State, params: Tensors) -> State:
-    """The state at a growth: new names start anew, old ones go, others keep theirs unless the optimizer resets."""
+    """The state after a growth: new names start anew, old ones are dropped, others keep theirs unless it resets."""
     fresh = optimizer.init(params)
     if optimizer.reset or not before:
         return fresh

@@ -38,13 +38,17 @@ FINEST = 2.0**-30
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """Clip to `clip`, add noise of `noise` times that norm to the sum; `delta` is the delta of the (epsilon, delta).
+    """Client-level differential privacy: updates are clipped, and noise is added to their sum.
 
-    With `per_parameter` the norm is `clip` times the square root of the number of trained values: a small early stage
-    gets a small norm and little noise, and the noise on every coordinate is the same in all stages.
-    `secret` is what noise and cohorts are drawn from: 32 hexadecimal digits or more from a source of real randomness,
-    known to the server alone. It is no part of what an experiment is. `run` makes one where none is given, and keeps it
-    in the run's folder until the run is complete; to repeat a run to the bit, give both the same.
+    Args:
+        clip: The L2 norm to which every update is clipped.
+        noise: The deviation of the noise, as a multiple of that norm.
+        delta: The delta of the (epsilon, delta) that is promised.
+        per_parameter: Whether the norm is `clip` times the square root of the number of trained values: a small early
+            stage then gets a small norm and little noise, and the noise on every coordinate is the same in all stages.
+        secret: What noise and cohorts are drawn from: 32 hexadecimal digits or more from a source of real randomness,
+            known to the server alone. It is not part of the experiment's identity. Where none is given, `run` makes one
+            and keeps it in the run's folder until the run is complete. To repeat a run to the bit, give both the same.
     """
 
     clip: float
@@ -73,6 +77,12 @@ class Privacy:
         """The noisy mean of round `number`.
 
         It is divided by the cohort even if fewer came: a denominator that depends on who came would leak.
+
+        Args:
+            updates: Pairs of a weight, which is not used, and an update.
+            cohort: The number of clients that the round needs.
+            seed: The seed of the run.
+            number: The number of the round.
         """
         total: Tensors = {}
         for _, update in updates:
@@ -90,7 +100,7 @@ class Privacy:
         }
 
     def hidden(self, seed: int) -> rng.Secret:
-        """What noise and cohorts of a run with this seed are drawn from."""
+        """What the noise and the cohorts of a run with this seed are drawn from; an error where there is no secret."""
         if not self.secret:
             raise UsageError(
                 "privacy needs a secret of the server, or whoever knows the seed takes the noise off again: give "
@@ -99,8 +109,13 @@ class Privacy:
         return hmac.digest(bytes.fromhex(self.secret), f"progfed privacy, seed {seed}".encode(), "sha256")
 
     def spent(self, rounds: int, *, clients: int, asked: int) -> float:
-        """Epsilon after this many rounds that each ask `asked` of `clients`: two populations that differ in the whole
-        data of one client are that hard to tell apart."""
+        """Epsilon after some rounds: how hard two populations that differ in one client's whole data are to tell apart.
+
+        Args:
+            rounds: How many rounds were released.
+            clients: How many clients there are.
+            asked: How many of them each round asked.
+        """
         one = _one_round(clients, asked, self.noise)  # rounds add up, order by order
         return float(accounting().rdp.compute_epsilon(one.orders, rounds * one.rdp, self.delta)[0])
 
@@ -122,6 +137,7 @@ def noisy(value: Tensor, scale: float, stream: rng.SecretStream) -> Tensor:
 
 
 def _digest(total: Mapping[str, Tensor]) -> str:
+    """A hash of the names and numbers of a sum."""
     digest = hashlib.sha256()
     for name in sorted(total):
         digest.update(name.encode() + b"\0" + total[name].contiguous().numpy().tobytes())
@@ -135,7 +151,7 @@ def _strong(secret: str) -> bool:
 
 
 def accounting() -> Any:
-    """The accountant's library, or a clear error: privacy that nobody counts is none."""
+    """The library that counts epsilon, or a clear error: privacy that nobody counts is none."""
     try:
         importlib.import_module("dp_accounting.rdp")
         return importlib.import_module("dp_accounting")

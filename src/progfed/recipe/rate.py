@@ -11,10 +11,10 @@ from progfed.errors import UsageError
 
 @dataclass(frozen=True)
 class Moment:
-    """Where training stands: round `t` of `of`, and round `stage_t` of `stage_of` in the running phase of a stage.
+    """Where training stands: round `t` of `of` in all, and round `stage_t` of `stage_of` in the running phase.
 
-    Warm-up rounds do not count: in them `t` is that of the round that follows, and `warmup` is set. Nor do rounds of
-    phases that `hold` the rate.
+    Rounds of warm-up, and of phases that `hold` the rate, do not count. In warm-up `t` is that of the round that
+    follows, and `warmup` is set.
     """
 
     t: int
@@ -26,7 +26,7 @@ class Moment:
 
 
 class Rate(Protocol):
-    """Any function of the moment; the ones below are values, so that an experiment can be compared and stored."""
+    """A learning rate: any function of the moment. Those below are values that can be compared and stored."""
 
     def __call__(self, moment: Moment) -> float: ...
 
@@ -46,7 +46,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Cosine:
-    """From `lr` to `floor` along half a cosine; warm-up rounds use `lr`.
+    """From `lr` down to `floor` along half a cosine over the rounds; warm-up rounds use `lr`.
 
     >>> Cosine(0.1)(Moment(t=50, of=100, stage_t=0, stage_of=1))
     0.05
@@ -66,7 +66,13 @@ class Cosine:
 
 @dataclass(frozen=True)
 class MultiStep:
-    """`lr` times `factor` for every milestone passed; milestones are fractions of the rounds."""
+    """`lr`, multiplied by `factor` at every milestone.
+
+    Args:
+        lr: The rate at the start.
+        milestones: Fractions of the rounds, such as `(0.5, 0.75)`.
+        factor: What the rate is multiplied by.
+    """
 
     lr: float
     milestones: tuple[float, ...] = (0.3, 0.6, 0.8)
@@ -83,7 +89,7 @@ class MultiStep:
 
 @dataclass(frozen=True)
 class Restart:
-    """`rate` over each phase anew, instead of once over the whole run (Sec. 3.1, practical considerations)."""
+    """`rate` started again in each phase, instead of once over the whole run (Sec. 3.1, practical considerations)."""
 
     rate: Rate
 
@@ -96,7 +102,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Cycles:
-    """`rate` over each of `number` equal parts of the run anew: warm restarts (Loshchilov and Hutter, 2017).
+    """`rate` started again in each of `number` equal parts of the run: warm restarts (Loshchilov and Hutter, 2017).
 
     >>> Cycles(Cosine(0.1), 4)(Moment(t=60, of=80, stage_t=0, stage_of=1))
     0.1
@@ -113,7 +119,7 @@ class Cycles:
 
 @dataclass(frozen=True)
 class PerStage:
-    """A rate for each stage; stages after the last one listed use that one.
+    """A rate for each stage; stages beyond the list use its last one.
 
     Pooled temporary heads have small gradients, so shallow stages bear, and need, larger rates than the full model.
     """
@@ -130,7 +136,7 @@ class PerStage:
 
 
 def as_rate(value: Any) -> Rate:
-    """A learning rate as it may be written in a recipe: a number is `Cosine` of it."""
+    """The learning rate that a recipe was given: a rate as it is, a number as `Cosine` of it."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Cosine(value)
     if not callable(value) or isinstance(value, type):
@@ -139,7 +145,7 @@ def as_rate(value: Any) -> Rate:
 
 
 def top_rate(rate: Any) -> float | None:
-    """The `lr` of a rate, which is that of the full model where stages have their own; None where it has none."""
+    """The `lr` of a rate, of the full model where each stage has its own; None where the rate has no `lr`."""
     if isinstance(rate, Restart):
         return top_rate(rate.rate)
     if isinstance(rate, PerStage):
@@ -149,7 +155,7 @@ def top_rate(rate: Any) -> float | None:
 
 
 def with_top_rate(rate: Any, lr: float) -> Any:
-    """The same rate with another `lr`; where stages have their own, they keep their proportions.
+    """The same rate with another `lr`; where each stage has its own, they keep their proportions.
 
     >>> with_top_rate(PerStage((Constant(0.4), Constant(0.1))), 0.05)
     PerStage(rates=(Constant(lr=0.2), Constant(lr=0.05)))

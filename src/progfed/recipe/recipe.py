@@ -36,7 +36,7 @@ same experiment."""
 
 @dataclass(frozen=True)
 class StepLimit:
-    """Bounds the gradient of a step so that no step carries the parameters further than `length`.
+    """A bound on the gradient of a step, so that no step moves the parameters further than `length`.
 
     With momentum a gradient counts for 1 / (1 - momentum) steps, so its norm is at most length (1 - momentum) / lr.
     """
@@ -50,14 +50,21 @@ class StepLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """Local training of one client in one round: SGD, stateless unless asked otherwise.
+    """How one client trains in one round: SGD, without memory of its other rounds unless asked for.
 
-    `prox` is FedProx's mu in mu/2 ||w - w0||^2. A step whose loss is not below `skip_above` is not taken. Momentum
-    starts at zero in each round; with `keep_momentum` a client remembers it from one of its rounds to the next. `clip`
-    bounds the gradient of a step over all parameters, before weight decay and `prox` add to it: a number is its largest
-    norm, as for `torch.nn.utils.clip_grad_norm_`; a `StepLimit` bounds the way that a step goes, so that it fits every
-    learning rate. The default is a guard: it is reached at large rates, where it saves layers that have just grown.
-    None leaves every gradient as it is, as in the paper.
+    Args:
+        epochs: How often a client goes through its examples.
+        batch: Examples in a step.
+        momentum: SGD's momentum, which starts at zero in each round.
+        weight_decay: SGD's weight decay.
+        prox: FedProx's mu in mu/2 ||w - w0||^2.
+        loss: A function of outputs and targets.
+        skip_above: A step whose loss is not below this is not taken.
+        keep_momentum: Whether a client keeps its momentum from one of its rounds to the next.
+        clip: A bound on the gradient of a step over all parameters, before weight decay and `prox` add to it. A number
+            is its largest norm, as for `torch.nn.utils.clip_grad_norm_`; a `StepLimit` bounds how far a step goes, and
+            so fits every learning rate. The default is a guard: it is reached at large rates, where it saves layers
+            that have just grown. None leaves every gradient as it is, as in the paper.
     """
 
     epochs: int = 1
@@ -86,7 +93,7 @@ class Local:
             raise UsageError(f"clip is the largest norm of a gradient, a positive number or None, not {self.clip}")
 
     def largest_norm(self, lr: float) -> float | None:
-        """The largest norm of a gradient at this rate; None where any is welcome."""
+        """The largest norm that a gradient may have at this learning rate; None where there is no bound."""
         if isinstance(self.clip, StepLimit):
             return self.clip.length * max(1 - self.momentum, 0.0) / lr if lr else math.inf
         return self.clip
@@ -94,24 +101,30 @@ class Local:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A schedule, and how each of its rounds goes.
+    """How to train: a schedule, and how each of its rounds goes.
 
-    `cohort` clients are drawn in each round. `rate` is the learning rate: a function of the moment, or one number,
-    which stands for `Cosine` of it. The mean of the updates is weighted by their examples, or `uniform`. `up` and
-    `down` are the codecs of the two directions. With `feedback` a client adds what its codec lost to its next update;
-    with `delta` a client that took part in the round before is sent only the compressed change of the model it holds.
-    A round needs `min_updates` valid updates, or training stops; a trimmed mean needs as many as it can trim. The
-    schedule of `random` is drawn from `seed`.
-
-    `aggregate` says how updates become one; `privacy` makes that a noisy mean. With `over_selection` of 1.3 three
-    reserves are asked besides every ten of the cohort and stand in for those whose update is missing or invalid; while
-    nobody fails, the result is the one without them to the bit. `deadline` is how many seconds an engine over a network
-    waits for a round; clients on this machine are never late, since its speed must not decide the result.
-
-    With `growth` a stage ends when it has stopped paying, at the latest after the rounds of its phase.
-
-    Short forms are understood and become the values they stand for: a number as `rate`, names as `up` and `down`
-    ("LQ-8"), `server` ("fedadam"), `aggregate` ("median") and `growth` ("plateau").
+    Args:
+        schedule: What `progressive`, `end_to_end` or another function of `progfed.schedule` returns.
+        cohort: How many clients are drawn in each round.
+        rate: The learning rate: `Cosine`, `Constant`, …; a number stands for `Cosine` of it.
+        local: How a client trains.
+        server: What the server does with the mean update: `fedavg()`, `fedadam()`, …, or its name.
+        weighting: Whether the mean is weighted by the clients' `"examples"` or `"uniform"`.
+        up: The codec of updates, such as `Quantize(8)`, or its name, such as `"LQ-8"`.
+        down: The codec of the model on its way to the clients.
+        feedback: Whether a client adds what its codec lost to its next update.
+        delta: Whether a client that took part in the round before is sent only the compressed change of the model.
+        min_updates: How many valid updates a round needs; with fewer, training stops. A trimmed mean needs as many as
+            it can trim.
+        seed: What cohorts, initial weights, batches and the schedule of `random` are drawn from.
+        aggregate: How updates become one: `Mean()`, `Median()`, …, or a name such as `"median"`.
+        privacy: Makes the aggregate a noisy mean of clipped updates.
+        over_selection: 1.3 asks three reserves for every ten clients of the cohort. They stand in for clients whose
+            update is missing or invalid; while nobody fails, the result is the one without them to the bit.
+        deadline: How many seconds an engine over a network waits for a round. Clients on this machine are never late,
+            since its speed must not decide the result.
+        growth: A policy, or its name such as `"plateau"`, that ends a stage when training it no longer helps, at the
+            latest after the rounds of its phase.
     """
 
     schedule: Schedule
@@ -168,7 +181,7 @@ class Recipe:
 
     @property
     def needed(self) -> int:
-        """How many valid updates a round needs."""
+        """How many valid updates a round needs: for `min_updates` and for the aggregate."""
         return max(self.min_updates, least(self.aggregate))
 
     def check_population(self, clients: int) -> None:
@@ -177,11 +190,11 @@ class Recipe:
             raise UsageError(f"a cohort of {self.cohort} clients cannot be drawn from {clients}: use 1 to {clients}")
 
     def asked(self, clients: float) -> int:
-        """How many clients of this population a round asks: the cohort and its reserves."""
+        """How many clients a round asks, of a population of this size: the cohort and its reserves."""
         return int(min(clients, math.ceil(self.cohort * self.over_selection - 1e-9)))
 
     def draw(self, clients: int, number: int) -> tuple[int, ...]:
-        """Whom round `number` asks: the cohort in the order of clients, then the reserves in the order of call."""
+        """The clients that round `number` asks: the cohort in increasing order, then the reserves, first to last."""
         seed = self.seed if self.privacy is None else self.privacy.hidden(self.seed)
         cohort = rng.sample(clients, self.cohort, seed, "sample", number)
         reserves = rng.sample(clients - self.cohort, self.asked(clients) - self.cohort, seed, "reserve", number)
@@ -189,20 +202,20 @@ class Recipe:
         return cohort + tuple(sorted(others, key=lambda client: rng.rank(seed, "call", number, client)))
 
     def combine(self, updates: Weighted, number: int) -> Tensors:
-        """The updates of round `number` as one."""
+        """The updates of round `number` aggregated to one, with noise where privacy is asked for."""
         if self.privacy is None:
             return self.aggregate(updates)
         return self.privacy.release(updates, cohort=self.cohort, seed=self.seed, number=number)
 
     def spent(self, number: int, clients: int) -> float | None:
-        """Epsilon after round `number`, where privacy is promised. All who are asked count, needed or not."""
+        """Epsilon after round `number`; None without privacy. All clients that were asked count, also reserves."""
         if self.privacy is None:
             return None
         return self.privacy.spent(number, clients=clients, asked=self.asked(clients))
 
 
 def _named(setting: str, known: dict[str, Any], method: str) -> Callable[[Any], Any]:
-    """How a setting is understood: a known name stands for its value, and a value has this method."""
+    """A function that reads a setting: a known name stands for its value, and any value must have this method."""
 
     def understand(value: Any) -> Any:
         if isinstance(value, str) and value in known:
@@ -216,7 +229,7 @@ def _named(setting: str, known: dict[str, Any], method: str) -> Callable[[Any], 
 
 
 def _codec(value: Any) -> Codec:
-    """A codec, or the one with this name."""
+    """A codec as it is; a name becomes the codec of that name."""
     if isinstance(value, str):
         return codec(value)
     if isinstance(value, type) or not hasattr(value, "encode"):
@@ -237,7 +250,7 @@ _SHORT_FORMS: dict[str, Callable[[Any], Any]] = {
 
 
 def _skipping(taken: tuple[int, ...], index: int) -> int:
-    """The `index`-th number that is not taken; `taken` is in increasing order."""
+    """The `index`-th number from 0 that is not in `taken`, which is in increasing order."""
     for number in taken:
         index += number <= index
     return index

@@ -1,4 +1,4 @@
-"""Where the schedule meets the rounds: which round comes next, in a schedule whose phases may end early."""
+"""Which round comes next, in a schedule whose phases may end early."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from progfed.schedule import Phase, Schedule, length
 
 @dataclass(frozen=True)
 class Turn:
-    """A round to come: its number, its phase and the place of that in the schedule, and the rounds of it before."""
+    """A round to come.
+
+    Args:
+        number: Its number in the run, counted from 1 with warm-up included.
+        phase: Its phase.
+        index: The place of that phase in the schedule.
+        offset: How many rounds of the phase come before it.
+        moment: Where it stands, for the learning rate.
+    """
 
     number: int
     phase: Phase
@@ -38,12 +46,17 @@ def turn_at(schedule: Schedule, number: int) -> Turn | None:
 
 
 def may_end(phase: Phase, place: int, schedule: Schedule) -> bool:
-    """Whether a policy may end a phase early: no warm-up, and not the last, which has the rounds that are left."""
+    """Whether a policy may end a phase early: not warm-up, and not the last phase, which gets what others left."""
     return not phase.warmup and place < len(schedule) - 1
 
 
 def realised(schedule: Schedule, growth: Growth | None, lengths: Sequence[int]) -> Schedule:
-    """The schedule as it turned out so far: phases that are over had these lengths; the last gets what they left.
+    """The schedule as it turned out so far, and as it will be from there.
+
+    Args:
+        schedule: The schedule as planned.
+        growth: The policy that ended phases early.
+        lengths: The rounds of the phases that are over; the last phase of the schedule gets those they did not use.
 
     >>> from progfed.recipe.growth import Plateau
     >>> planned = Phase(1, 5), Phase(2, 5), Phase(3, 5)
@@ -61,7 +74,7 @@ def realised(schedule: Schedule, growth: Growth | None, lengths: Sequence[int]) 
 
 
 def earliest(schedule: Schedule, growth: Growth) -> Schedule:
-    """The schedule if every phase ended as early as it may."""
+    """The schedule as it would be if every phase ended as early as the policy allows."""
     shortest = max(growth.least, 2 * growth.window)
     lengths = [
         min(phase.rounds, shortest) if may_end(phase, place, schedule) else phase.rounds

@@ -1,4 +1,4 @@
-"""From an ordinary model to a progressive one, without editing it: the model's own forward stays the truth."""
+"""Turns an ordinary model into a progressive one without editing it: the sub-models run the model's own forward."""
 
 from __future__ import annotations
 
@@ -40,23 +40,31 @@ def split(
     unet: UNet | None = None,
     name: str = "",
 ) -> Progressive:
-    """Turn a model into a `Progressive` of so many stages that starts from the weights the model has now.
+    """Turn a model into a `Progressive` that starts from the weights the model has now.
 
-    `example` is a batch as the model takes it: a tensor, a dict of keyword arguments, or a tuple of positional ones.
-    M^s is the model's own forward up to the end of block s, and a temporary head; M^S is the whole forward, to the bit.
+    M^s is the model's own forward up to the end of block s, then a temporary head; M^S is the whole model, to the bit.
+    Blocks end where everything passes through the output of one module.
 
-    Blocks end where everything passes through the output of one module. Which ones is chosen so that blocks are equal
-    in parameters or FLOPs (`balance`), or given by their names (`cuts`). `head` names the modules of the final head
-    G_S; by default, all that comes after the last possible cut. Of an `nn.Sequential`, `cuts` may be the indices of
-    the children that open blocks 2..S, and `head` the number of children in the head.
-
-    Temporary heads are made for the `task`, which the output's shape tells where it is not given, or are yours
-    (`heads`: S-1 modules, or functions that make them). Those of a classifier average the features over the cells of a
-    grid, the largest that costs little beside the model; `heads="pooled"` averages over all positions, as the paper
-    does. Where the inputs have an `attention_mask`, heads that average over tokens leave out padding, and one of yours
-    whose forward takes `attention_mask` is given it. `channels` says which axis of the features they are, where the
-    layers do not tell; `bias` is what the biases of the temporary heads begin with, a number for each class (see
-    `biased`; the model's own head begins as it is). A U-Net is described by `unet`, which says where to cut.
+    Args:
+        model: The model; it is not changed.
+        stages: The number of stages.
+        example: A batch as the model takes it: a tensor, a dict of keyword arguments, or a tuple of positional ones.
+        balance: Whether blocks are made as equal as possible in `"params"` or in `"flops"`.
+        cuts: The modules that end blocks 1..S-1, by name, instead of `balance`. Of an `nn.Sequential` also the indices
+            of the children that open blocks 2..S.
+        head: The modules of the final head G_S, by name; by default, all that comes after the last possible cut. Of an
+            `nn.Sequential` also the number of children in the head.
+        task: What the temporary heads predict: `"classification"`, `"tokens"` or `"segmentation"`; by default, what the
+            shape of the output tells.
+        heads: The temporary heads. `"grid"`: those of a classifier average the features over the cells of a grid, the
+            largest that costs little beside the model. `"pooled"`: over all positions, as in the paper. Or your own:
+            S-1 modules, or functions that make them. Heads that average over tokens leave out the padding that an
+            `attention_mask` in the inputs tells; one of yours whose forward takes `attention_mask` is given it.
+        channels: Whether the channels of the features are the `"first"` or the `"last"` axis, where layers do not tell.
+        bias: What the biases of the temporary heads begin with, a number for each class (see `biased`); the model's own
+            head begins as it is.
+        unet: The description of a U-Net, which says where to cut.
+        name: The model's name in errors and records; by default that of its class.
     """
     model = plain(model)
     if not isinstance(stages, int):
@@ -97,7 +105,7 @@ def _growing(
     channels: Channels | None,
     bias: Sequence[float],
 ) -> tuple[Progressive, Assembly]:
-    """A model that grows from its input on, with temporary heads."""
+    """A model that grows from its input to its output, with temporary heads."""
     assembly = assemble(model, seen.trained, lambda name: layout.part(name, seen))
     stages, ends, output = len(layout.cuts) + 1, [cut.call for cut in layout.cuts], tuple(seen.output.shape)
     if not isinstance(heads, str):
@@ -133,11 +141,12 @@ def _nested(model: nn.Module, seen: Trace, unet: UNet, stages: int) -> tuple[Pro
 
 
 def _blocks(assembly: Assembly, stages: int) -> tuple[Make, ...]:
+    """Functions that make the blocks E_1..E_S."""
     return tuple(assembly.make(f"E{number}") for number in range(1, stages + 1))
 
 
 def _children(model: nn.Module, cuts: Sequence[str] | Sequence[int] | None) -> list[str] | None:
-    """Cuts by name, from the indices of the children of an `nn.Sequential` that open a block."""
+    """The modules that end blocks, by name, from the indices of the children of an `nn.Sequential` that open blocks."""
     if cuts is None:
         return None
     children = [name for name, _ in model.named_children()]
@@ -155,7 +164,7 @@ def _children(model: nn.Module, cuts: Sequence[str] | Sequence[int] | None) -> l
 
 
 def _head_names(model: nn.Module, head: str | Sequence[str] | int | None) -> list[str] | None:
-    """The modules of the head by name, from the number of children of an `nn.Sequential`."""
+    """The modules of the head, by name, from the number of children of an `nn.Sequential`."""
     if head is None or isinstance(head, str):
         return None if head is None else [head]
     if not isinstance(head, int):
@@ -168,7 +177,7 @@ def _head_names(model: nn.Module, head: str | Sequence[str] | int | None) -> lis
 
 
 def _fingerprint(model: nn.Module, progressive: Progressive, bias: Sequence[float]) -> str:
-    """Eight digits that tell split models apart: layers, names and temporary heads, but not the weights."""
+    """Eight digits that tell split models apart by their layers, names and temporary heads, not by their weights."""
     with torch.device("meta"):
         heads = [str(progressive.make(progressive.head(stage))) for stage in range(1, progressive.stages)]
     shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]

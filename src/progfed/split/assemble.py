@@ -1,4 +1,4 @@
-"""The tensors of a model, dealt out to the parts of a progressive one, and back."""
+"""Assigns every tensor of a model to a part of the progressive one, and knows the names to go back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from progfed.split.trace import copied
 
 @dataclass(frozen=True)
 class Assembly:
-    """What each part holds, the skeleton that runs it, and the way back: from names in the model to names in parts."""
+    """The tensors of each part, the skeleton that runs them, and for each name in the model its name in the parts."""
 
     held: dict[str, list[Held]]
     skeleton: Skeleton
@@ -30,13 +30,13 @@ class Assembly:
         return lambda: Part(held)
 
     def embedding(self, classes: int, width: int) -> str:
-        """The embedding of E_1 by which the model itself scores its classes, if there is one."""
+        """The name of the embedding in E_1 with which the model itself scores its classes; empty if there is none."""
         shapes = {item.name: tuple(item.value.shape) for item in self.held.get("E1", [])}
         return next((name for name, shape in shapes.items() if name in self.tied and shape == (classes, width)), "")
 
 
 def assemble(model: nn.Module, learns: Names, part: Callable[[str], str]) -> Assembly:
-    """Deal out all parameters and buffers. A tensor with several names lives once, under the first."""
+    """Assign all parameters and buffers to parts; a tensor with several names is kept once, under the first."""
     first: dict[int, str] = {}
     homes: dict[str, tuple[str, str]] = {}
     held: dict[str, list[Held]] = {}
@@ -63,7 +63,7 @@ def assemble(model: nn.Module, learns: Names, part: Callable[[str], str]) -> Ass
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor, bool, bool]]:
-    """All tensors under all their names: whether they are buffers, and whether a `state_dict` keeps them."""
+    """All tensors under all their names, with whether each is a buffer and whether a `state_dict` keeps it."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
         yield name, parameter, False, True
     for name, buffer in model.named_buffers(remove_duplicate=False):

@@ -27,7 +27,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Survey:
-    """The modules that may end a block, why the others may not, and the order in which all of them end."""
+    """The modules that may end a block, why the others may not, and the order in which all modules end."""
 
     cuts: Mapping[str, Cut]
     reasons: Mapping[str, str]
@@ -36,7 +36,7 @@ class Survey:
     def possible(self, body: Names, vectors: Names) -> list[Cut]:
         """The cuts worth choosing from, in order: one for each set of parameters before it, all of them in `body`.
 
-        Of several, the latest that still has all its dimensions is taken: after an activation, before a flattening.
+        Of several, the latest is taken that still has all its dimensions: after an activation, before a flattening.
         Where only vectors lie between two cuts, as between a convolution and its norm, the larger module is kept.
         """
         groups: dict[Names, list[Cut]] = {}
@@ -60,7 +60,7 @@ class Survey:
         return min(around, key=lambda other: other.depth)
 
     def named(self, name: str, possible: Sequence[Cut]) -> Cut:
-        """The cut that a user names, or the reason why there is none, and the nearest one."""
+        """The cut that a user names; otherwise an error with the reason why there is none, and the nearest one."""
         if name in self.cuts:
             return self.cuts[name]
         if name not in self.reasons:
@@ -78,7 +78,7 @@ class Survey:
 
 
 def survey(trace: Trace, modules: Sequence[str]) -> Survey:
-    """Judge every module of the model."""
+    """Find out for every module of the model whether it may end a block."""
     trained, whole = trace.trained, trace.reach(trace.output.grad_fn)
     judged: dict[Node, tuple[str, Names]] = {}
     cuts: dict[str, Cut] = {}
@@ -101,7 +101,7 @@ def survey(trace: Trace, modules: Sequence[str]) -> Survey:
 
 
 def _unfit(seen: Call | None, whole: set[Node]) -> str:
-    """Why a module is no cut whatever the graph looks like around it."""
+    """Why a module can never end a block, whatever the graph looks like around it; empty if it can."""
     if seen is None:
         return "the forward does not call it on the example"
     if seen.times > 1:
@@ -114,7 +114,7 @@ def _unfit(seen: Call | None, whole: set[Node]) -> str:
 
 
 def _bypassed(trace: Trace, node: Node) -> str:
-    """Whether something computed before the node is used after it, without going through it."""
+    """Why a node is no cut: something computed before it is used after it without going through it; empty if not."""
     around = trace.reach(trace.output.grad_fn, without=node)
     if any(other in around for other in trace.reach(node) if not is_leaf(other)):
         return "a residual or skip connection goes past it"
@@ -122,7 +122,7 @@ def _bypassed(trace: Trace, node: Node) -> str:
 
 
 def _idle(trace: Trace, seen: Call, before: Names, trained: Names) -> str:
-    """Whether a sub-model that ends here would have nothing to learn, leave nothing to learn, or run layers in vain."""
+    """Why a cut is useless: the sub-model would learn nothing, leave nothing to learn, or run layers in vain."""
     if not before:
         return "nothing that learns comes before its output"
     if before == trained:
@@ -137,7 +137,8 @@ def _idle(trace: Trace, seen: Call, before: Names, trained: Names) -> str:
 def balanced(sizes: Sequence[int], number: int) -> tuple[int, list[int]]:
     """Where to put `number` borders between pieces of these sizes, so that the sums between them differ least.
 
-    The sum of their squares, which comes with it, is the least of all ways; of equal ways, the first.
+    Returns:
+        The sum of the squares of these sums, which is the least possible, and the borders; of equal ways, the first.
 
     >>> balanced([1, 1, 1, 3], 1), balanced([4, 1, 1, 1, 1], 2)
     ((18, [3]), (24, [1, 3]))
@@ -156,7 +157,7 @@ def balanced(sizes: Sequence[int], number: int) -> tuple[int, list[int]]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some names, as text: the first few where there are many."""
+    """Some names as text, with only the first few where there are many."""
     return ", ".join(repr(name) for name in names[:8]) + (", …" if len(names) > 8 else "")
 
 

@@ -1,4 +1,4 @@
-"""Temporary heads: from the features after a block to something of the shape of the model's output."""
+"""Temporary heads: from the features after a block to an output of the shape of the model's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _copies(module: nn.Module) -> Make:
 
 
 def infer(output: Shape, ends: Sequence[Call]) -> Task:
-    """The task that an output's shape tells of."""
+    """The task that the shape of the model's output suggests."""
     if len(output) == 2:
         return "classification"
     if len(output) == 3 and all(len(end.shape) == 3 and end.shape[1] == output[1] for end in ends):
@@ -68,7 +68,13 @@ class Kind:
 
 
 def temporary(kind: Kind, end: Call, *, tied: str = "") -> Make:
-    """The temporary head for the features at the end of a block; `tied` is the embedding that the model's own uses."""
+    """The temporary head for the features at the end of a block.
+
+    Args:
+        kind: What all temporary heads of the model have in common.
+        end: The module that ends the block.
+        tied: The name of the embedding that the model's own head uses, where there is one.
+    """
     task, output, last = kind.task, kind.output, _channels_last(end, kind.channels)
     width = end.shape[-1 if last else 1]
     places = end.shape[1:-1] if last else end.shape[2:]
@@ -90,7 +96,7 @@ def temporary(kind: Kind, end: Call, *, tied: str = "") -> Make:
 
 
 def _channels_last(end: Call, channels: Channels | None) -> bool:
-    """Whether the last axis of the features are the channels.
+    """Whether the last axis of the features is that of the channels.
 
     The layer that made them tells by the sizes of its weights. Where both axes fit, tokens `[batch, tokens, channels]`
     have them last and images `[batch, channels, height, width]` second.
@@ -109,7 +115,7 @@ def _channels_last(end: Call, channels: Channels | None) -> bool:
 
 
 class PooledTokens(nn.Module):
-    """For features `[batch, …, channels]`: a norm, the mean over all positions, then one fully connected layer."""
+    """For features `[batch, …, channels]`: a norm, the average over all positions, then one fully connected layer."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
@@ -122,7 +128,7 @@ class PooledTokens(nn.Module):
 
 
 class MaskedTokens(PooledTokens):
-    """`PooledTokens` whose mean is over the tokens that the attention mask leaves, and not over padding."""
+    """`PooledTokens` whose average leaves out padding, which the attention mask marks."""
 
     def forward(self, features: Tensor, attention_mask: Tensor) -> Tensor:  # type: ignore[override]
         weights = attention_mask.to(features.dtype).unsqueeze(-1)
@@ -145,7 +151,7 @@ class Tokens(nn.Module):
 
 
 class TiedTokens(nn.Module):
-    """For a model that predicts tokens with its own embedding: a norm, then that embedding, which is lent to it.
+    """For a model that predicts tokens with its own embedding: a norm, then that embedding, which it borrows.
 
     A temporary head of its own would weigh as much as the embedding, in every message.
     """

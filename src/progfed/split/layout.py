@@ -19,15 +19,15 @@ _NEARLY = 1.1
 
 @dataclass(frozen=True)
 class Layout:
-    """The ends of blocks 1..S-1, and the parameters of G_S."""
+    """Which modules end blocks 1..S-1, and which parameters belong to the final head G_S."""
 
     cuts: tuple[Cut, ...]
     head: Names
 
     def part(self, name: str, trace: Trace) -> str:
-        """The part that a tensor belongs to: of the first block whose end depends on it.
+        """The part that a tensor belongs to: the first block whose end depends on it.
 
-        What no gradient reaches belongs to the block in which its module begins, since its forward may look at it.
+        A tensor that no gradient reaches belongs to the block in which its module begins, since its forward may use it.
         """
         owner = name.rpartition(".")[0]
         opened = trace.calls[owner].opened if owner in trace.calls else trace.calls[""].closed
@@ -48,7 +48,7 @@ def arrange(
     cuts: Sequence[str] | None = None,
     head: Sequence[str] | None = None,
 ) -> Layout:
-    """Cut where the user says, or where the blocks become as equal as they can."""
+    """The layout: cut where the user says, or where blocks become as equal as possible."""
     if balance not in ("params", "flops"):
         raise UsageError(f"blocks are balanced by 'params' or 'flops', not {balance!r}")
     found = survey(trace, modules)
@@ -86,7 +86,7 @@ def _head(trace: Trace, found: Survey, vectors: Names, modules: Sequence[str], h
 
 
 def _named(found: Survey, possible: Sequence[Cut], names: Sequence[str], stages: int, body: Names) -> tuple[Cut, ...]:
-    """The cuts that the user names, checked."""
+    """The cuts that the user names, checked against the possible ones."""
     if len(names) != stages - 1:
         raise UsageError(
             f"{stages} stages need {stages - 1} cuts, not {len(names)}: name where each block but the last ends"
@@ -120,7 +120,7 @@ def _chosen(trace: Trace, possible: Sequence[Cut], body: Names, balance: Balance
 
 
 def _sizes(trace: Trace, possible: Sequence[Cut], body: Names, balance: Balance) -> list[int]:
-    """What lies before the first possible cut, between each two, and after the last."""
+    """The parameters or FLOPs before the first possible cut, between each two, and after the last."""
     if balance == "flops":
         done = [0, *(cut.call.flops for cut in possible), trace.calls[""].flops]
     else:

@@ -1,4 +1,4 @@
-"""The parts of a split model, and the skeleton that runs them: the model's own forward, with tensors lent by them."""
+"""The parts of a split model, and the skeleton that runs them: the model's own forward, with the parts' tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from progfed.tensors import tree_map
 class Held:
     """A tensor of the model that was split, under its name there.
 
-    Only what `learns` is trained; a buffer may be one that no `state_dict` keeps.
+    Only tensors with `learns` are trained. A buffer may be one that no `state_dict` keeps.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Held:
 
 
 class Part(nn.Module):
-    """E_s or G_S of a split model: tensors under the names that they have in the model, and no forward of its own."""
+    """E_s or G_S of a split model: holds tensors under the names that they have in the model; it has no forward."""
 
     def __init__(self, held: Sequence[Held]) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Part(nn.Module):
             self._places[item.name] = owner, leaf
 
     def requires_grad_(self, requires_grad: bool = True) -> Part:
-        """As of any module; but what no gradient reaches, or the model had frozen, stays as it is."""
+        """As for any module, except that tensors stay frozen that no gradient reaches or that the model had frozen."""
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(requires_grad and name not in self._frozen)
         return self
@@ -69,12 +69,12 @@ class Part(nn.Module):
 
 
 class _Reached(BaseException):
-    """Ends a run where the sub-model ends; no `except Exception` of the model's own stops it."""
+    """Raised to end a forward where the sub-model ends; no `except Exception` in the model's code can catch it."""
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """A place in the skeleton for a tensor: all the names of a tied tensor lead to the same one."""
+    """A place for a tensor in the skeleton; all names of a tied tensor lead to the same place."""
 
     owner: nn.Module
     leaf: str
@@ -84,11 +84,11 @@ class _Slot:
     blank: Tensor
 
     def put(self, value: Tensor) -> None:
-        """Let the skeleton use this tensor. Past `setattr`, which would make a parameter of it."""
+        """Let the skeleton use this tensor. Not by `setattr`, which would make a parameter of it."""
         (self.owner._buffers if self.buffer else self.owner._parameters)[self.leaf] = value  # type: ignore[assignment]
 
     def copy_back(self, value: Tensor) -> None:
-        """A buffer that the forward has replaced rather than changed is a change all the same."""
+        """Copy a buffer that the forward has replaced, rather than changed in place, back into the part."""
         now = self.owner._buffers[self.leaf]
         if now is not None and now is not value:
             with torch.no_grad():
@@ -96,9 +96,9 @@ class _Slot:
 
 
 class Skeleton:
-    """A private copy of the model without tensors, which are lent to it for each run.
+    """A private copy of the model without tensors; the parts lend theirs to it for each run.
 
-    With `plain`, convolution weights and images are lent in the usual layout: some forwards work with no other.
+    With `plain`, convolution weights and images are lent in the usual memory layout: some forwards work with no other.
     """
 
     def __init__(self, model: nn.Module, homes: Mapping[str, tuple[str, str]]) -> None:
@@ -138,7 +138,7 @@ class Skeleton:
             self._flatten()
 
     def _flatten(self) -> None:
-        """Recurrent layers keep a list of their own with the tensors they use."""
+        """Recurrent layers keep a list of their own with the tensors they use: let them make it again."""
         for module in self._recurrent:
             module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
 
@@ -195,7 +195,7 @@ def _takes_mask(forward: Callable[..., Any]) -> bool:
 
 
 def _exit(head: Callable[[Any], Tensor], outputs: list[Tensor], *, last: bool) -> Callable[[nn.Module, Any, Any], None]:
-    """A hook that gives a module's output to a head, and ends the run at the last head."""
+    """A hook that gives a module's output to a head, and ends the run if it is the last head."""
 
     def hook(module: nn.Module, inputs: Any, output: Any) -> None:
         outputs.append(head(features(output)))

@@ -1,4 +1,4 @@
-"""What a model's forward does with an example: which modules run when, and what its autograd graph looks like."""
+"""What a model's forward does with an example: which modules run in which order, and its autograd graph."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _PARALLEL = nn.DataParallel, nn.parallel.DistributedDataParallel
 
 @dataclass
 class Call:
-    """A module's part in the forward: when it was entered and left, how often, and the features that came out.
+    """What a module did in the forward: when it was entered and left, how often, and the features that came out.
 
-    `layer` is the last module with parameters of its own that was entered before it was left: its width tells which
-    axis of the features are the channels.
+    `layer` is the last module with parameters of its own that was entered before this one was left: its width tells
+    which axis of the features is that of the channels.
     """
 
     opened: int
@@ -55,7 +55,7 @@ class Trace:
     mask: tuple[int, ...] = ()
 
     def reach(self, start: Node, *, without: Node = None) -> set[Node]:
-        """The nodes that `start` was computed from, `start` included, not going past `without`."""
+        """The nodes that `start` was computed from, itself included; the search does not go past `without`."""
         found: set[Node] = set()
         ahead = [start]
         while ahead:
@@ -77,7 +77,7 @@ class Trace:
 
 
 def is_leaf(node: Node) -> bool:
-    """Whether a node stands for a parameter, and not for something computed."""
+    """Whether a node stands for a parameter, not for something computed."""
     return hasattr(node, "variable")
 
 
@@ -100,14 +100,14 @@ def logits(output: Any) -> Tensor:
 
 
 def features(output: Any) -> Tensor | None:
-    """The tensor among what a module returns: the output itself, or the first of a tuple, as layers of transformers."""
+    """The tensor that a module returns: the output itself, or the first of a tuple, as from layers of transformers."""
     if isinstance(output, tuple | list) and output:
         output = output[0]
     return output if isinstance(output, Tensor) else None
 
 
 def plain(model: nn.Module) -> nn.Module:
-    """The model itself, out of what `torch.compile` or `nn.DataParallel` have put around it."""
+    """The model itself, without what `torch.compile` or `nn.DataParallel` have put around it."""
     if not isinstance(model, nn.Module):
         raise UsageError(f"split takes a model, an nn.Module that was made, not {model!r}")
     while inner := model._modules.get("_orig_mod") or (isinstance(model, _PARALLEL) and model.module):
@@ -119,7 +119,7 @@ def plain(model: nn.Module) -> nn.Module:
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A copy of the model to look at, in evaluation mode, with gradients everywhere; the model stays as it is."""
+    """A copy of the model to examine, in evaluation mode, with gradients everywhere; the model is not changed."""
     if not any(value.requires_grad for value in model.parameters()):
         raise UsageError("no parameter of the model learns: call model.requires_grad_() before it is split")
     if any(is_lazy(value) for value in (*model.parameters(), *model.buffers())):
@@ -139,7 +139,7 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def trace(model: nn.Module, inputs: Any, *, flops: bool = False) -> Trace:
-    """Run a copy made by `copied` once, and write down what happens; with `flops` also those spent so far."""
+    """Run a copy made by `copied` once and record what happens; with `flops` also the FLOPs spent up to each module."""
     calls: dict[str, Call] = {}
     clock = iter(range(2**62))
     counter = FlopCounterMode(display=False)
@@ -180,7 +180,7 @@ def trace(model: nn.Module, inputs: Any, *, flops: bool = False) -> Trace:
 
 
 def attention_mask(inputs: Any) -> Tensor | None:
-    """The mask that tells tokens from padding, under the name that it has in transformers, where inputs have one."""
+    """The mask that marks padding among the inputs, under the name that it has in transformers; None without one."""
     return inputs.get("attention_mask") if isinstance(inputs, dict) else None
 
 
@@ -201,7 +201,7 @@ def brief(error: Exception) -> str:
 
 
 def few(example: Any, number: int = 2) -> Any:
-    """The first examples of the batch, or as many as there are, as training takes them."""
+    """The first examples of a batch, or as many as there are, in the form in which training takes them."""
     try:
         return tree_map(lambda leaf: leaf[:number], ready_inputs(example))
     except TypeError as error:

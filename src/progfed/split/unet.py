@@ -20,11 +20,16 @@ from progfed.split.trace import Trace
 
 @dataclass(frozen=True, kw_only=True)
 class UNet:
-    """The modules of a U-Net by name: `encoders` from the outermost level inwards, `decoders` and `ups` outwards.
+    """The modules of a U-Net by name, so that `split` knows its levels.
 
-    `ups[i]` leads to `decoders[i]`; leave them out where the forward upsamples without weights. `symmetric` growth
-    starts with the outermost encoder and decoder, and the output of levels that are not there yet is zero;
-    `asymmetric` growth starts with all encoders and grows by decoders, with temporary heads.
+    Args:
+        encoders: From the outermost level inwards.
+        bottleneck: The innermost level.
+        decoders: From the innermost level outwards.
+        head: The layer that makes the output.
+        ups: `ups[i]` is the upsampling before `decoders[i]`; empty where the forward upsamples without weights.
+        growth: `"symmetric"` starts with the outermost encoder and decoder, and the output of levels that are not there
+            yet is zero; `"asymmetric"` starts with all encoders and grows by decoders, with temporary heads.
     """
 
     encoders: Sequence[str]
@@ -79,7 +84,7 @@ class UNet:
                 raise UsageError(f"a part of a U-Net is called once in a forward, but {name!r} {times} times")
 
     def exits(self, trace: Trace, stages: int) -> Layout:
-        """Asymmetric growth: a block ends with the bottleneck or a decoder, though skip connections go past it."""
+        """The layout of asymmetric growth: blocks end with the bottleneck or a decoder, whatever skips past them."""
         ends = [block[-1] for block in self.blocks(stages)[:-1]]
         calls = [trace.calls[name] for name in ends]
         for name, seen in zip(ends, calls, strict=True):
@@ -111,9 +116,9 @@ def under(name: str, modules: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Nested:
-    """The wiring of symmetric growth: the model's own forward, in which absent modules return zeros.
+    """The wiring of symmetric growth: the model's own forward, in which missing modules return zeros.
 
-    What shape they would return is computed once for each shape of input, without touching a number.
+    The shape that they would return is computed once for each shape of input, without computing any number.
     """
 
     skeleton: Skeleton
@@ -150,7 +155,7 @@ class Nested:
 
 @contextmanager
 def _replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """A module with another forward."""
+    """Give a module another forward while the block runs."""
     before = module.__dict__.get("forward")
     module.forward = forward
     try:

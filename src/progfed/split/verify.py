@@ -1,4 +1,4 @@
-"""The last look at a split model before it is handed over: it runs, it is the original, and all of it learns."""
+"""The last check of a split model: it runs, it gives the original's output, and every part of it learns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from progfed.split.trace import brief
 
 
 def verify(model: Progressive, skeleton: Skeleton, inputs: Any, output: Tensor) -> None:
-    """Run every sub-model on the example; refuse what differs from the model, or would not learn."""
+    """Run every sub-model on the example; refuse one that differs from the model or would not learn."""
     for stage in range(1, model.stages + 1):
         module = model.at(stage).eval()
         found = _output(module, inputs, stage)
@@ -51,7 +51,7 @@ def _output(module: torch.nn.Module, inputs: Any, stage: int) -> Any:
 
 
 def _any_layout(model: Progressive, inputs: Any) -> bool:
-    """Whether the forward works on images last in channels, as training has them; `view` is one that may not."""
+    """Whether the forward works on images stored channels-last, as training stores them; with `view` it may not."""
     try:
         for stage in range(1, model.stages + 1):
             with rng.default(0, "split"), torch.no_grad():
