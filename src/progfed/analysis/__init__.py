@@ -1,4 +1,4 @@
-"""What a run's own models say about it afterwards: alignment and norm discrepancy, segmentations, and the theorem."""
+"""What the models that a run kept tell: alignment and norm discrepancy, segmentations; and the theorem in numbers."""
 
 from progfed.analysis.discrepancy import Discrepancy, measure
 from progfed.analysis.slices import draw_slices

@@ -53,7 +53,12 @@ class Discrepancy:
 
 
 def measure(trained: Trained, *, examples: int | None = None) -> Iterator[Discrepancy]:
-    """alpha_t and q_t of every model that the run has on disk, in order."""
+    """alpha_t and q_t of every model that the run has on disk, in order.
+
+    Args:
+        trained: The run, as `open_run` returns it.
+        examples: How many training examples the gradients are taken over; None: all.
+    """
     pieces = tuple(sampled(trained.data, examples, trained.seed))
     for number, stage, path in trained.models:
         with one_thread():
@@ -61,7 +66,7 @@ def measure(trained: Trained, *, examples: int | None = None) -> Iterator[Discre
 
 
 def at_round(trained: Trained, number: int, stage: int, tensors: Tensors, pieces: Sequence[Examples]) -> Discrepancy:
-    """alpha_t and q_t of one model x_t^s."""
+    """alpha_t and q_t of one model x_t^s, by its gradients over these pieces of the training examples."""
     model, whole = trained.model, Phase(trained.full, 1)
     x_t = hold(tensors, model, whole, seed=trained.seed)
     full = gradient(model.at(trained.full, x_t), pieces, trained.loss)
@@ -84,7 +89,7 @@ def compare(full: Mapping[str, Tensor], projected: Mapping[str, Tensor]) -> tupl
 
 
 def shared(model: Progressive, stage: int) -> tuple[str, ...]:
-    """The parts of M^s that are parts of M as well."""
+    """The parts that M^s and the full model have in common."""
     whole = model.parts(Phase(model.stages, 1))
     return tuple(part for part in model.parts(Phase(stage, 1)) if part in whole)
 
@@ -105,7 +110,7 @@ def gradient(module: nn.Module, pieces: Sequence[Examples], loss: Loss) -> Tenso
 def sampled(data: FederatedData, number: int | None, seed: int) -> Iterator[Examples]:
     """The training examples of all clients, or `number` of them drawn by the seed, in batches.
 
-    They are augmented once, by the seed: training sees no others, and data may need it to become numbers at all.
+    They are augmented once, by the seed: training sees no others, and some data become numbers only by augmentation.
     """
     total = sum(data.sizes)
     if number is not None and number < 1:
@@ -125,14 +130,14 @@ def sampled(data: FederatedData, number: int | None, seed: int) -> Iterator[Exam
 
 
 def write(found: Sequence[Discrepancy], run: Path) -> Path:
-    """The measurements next to the records, one line each."""
+    """Write the measurements of a run beside its records, one line each; returns the file."""
     path = run / FILE
     replace_file(path, "".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
     return path
 
 
 def read(run: Path) -> tuple[Discrepancy, ...]:
-    """The measurements of a run; none where it was not analysed."""
+    """The measurements of a run; empty where it was not analysed."""
     path = run / FILE
     if not path.exists():
         return ()

@@ -1,4 +1,4 @@
-"""Segmentations to look at: a slice of a few test volumes, and what each model of a run makes of it."""
+"""Segmentations to look at: a slice of a few test volumes, and the labels that each model of a run predicts for it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,22 @@ NUMBER = 3
 
 
 def segments(data: Examples) -> bool:
-    """Whether the targets are a label, or regions, for every position of an image or a volume."""
+    """Whether the targets have a label, or regions, for every position of an image or a volume."""
     return isinstance(data.inputs, Tensor) and data.targets.dim() >= data.inputs.dim() - 1 >= 3
 
 
 def draw_slices(trained: Trained, test: Examples, *, number: int = NUMBER) -> Tensors:
-    """`input`, `truth` and a map of labels for each model on disk (`round-00010`), all `[slices, height, width]`.
+    """Slices of test volumes with the labels that each model of a run predicts for them.
 
-    Of each of the first test volumes it is the slice, across the last axis, with most of what is to be found.
+    Of each volume it is the slice across the last axis that has most foreground.
+
+    Args:
+        trained: The run, as `open_run` returns it.
+        test: The test set.
+        number: How many volumes, from the first.
+
+    Returns:
+        `input`, `truth`, and the labels by each model on disk (`round-00010`), all `[slices, height, width]`.
     """
     some = test.take(slice(0, number))
     truth = labels(some.targets, some.inputs.dim() - 2)
@@ -50,23 +58,24 @@ def at_dims(outputs: Tensor) -> int:
 
 
 def labels(targets: Tensor, dims: int) -> Tensor:
-    """Targets as one integer a position; of overlapping regions, which are nested, how many hold it."""
+    """Targets as one integer for each position; for overlapping regions, which are nested, how many contain it."""
     return targets.long() if targets.dim() == dims + 1 else (targets > 0.5).sum(1)
 
 
 def _cut(values: Tensor, at: list[int | None]) -> Tensor:
+    """The slice at this position of each volume."""
     return torch.stack([one if place is None else one[..., place] for one, place in zip(values, at, strict=True)])
 
 
 def write(found: Tensors, run: Path) -> Path:
-    """The slices next to the records."""
+    """Write the slices of a run beside its records; returns the file."""
     path = run / FILE
     replace_file(path, to_bytes(found))
     return path
 
 
 def read(run: Path) -> Tensors:
-    """The slices of a run; none where it was not analysed."""
+    """The slices of a run; empty where it was not analysed."""
     path = run / FILE
     if not path.exists():
         return {}

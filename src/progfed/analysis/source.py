@@ -1,4 +1,4 @@
-"""A run on disk together with what made it: the records tell what was trained, the experiment how to make it again."""
+"""A run on disk together with its model and data, which are made again from its experiment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from progfed.runs.snapshots import FINAL, kept
 
 @dataclass(frozen=True)
 class Trained:
-    """A run's model and data, the seed its parts started from, its loss, and its models on disk by round and stage."""
+    """A run's model and data, the seed of its initial weights, its loss, and its models on disk by round and stage."""
 
     path: Path
     model: Progressive
@@ -29,11 +29,18 @@ class Trained:
 
     @property
     def full(self) -> int:
+        """The number of the last stage."""
         return self.model.stages
 
 
 def open_run(path: Path, *, data: Path, source: str | None = None) -> Trained:
-    """The run in a folder; `source` names its experiment, or the Python file, where the folder does not say enough."""
+    """The run in a folder, with its model and data made again.
+
+    Args:
+        path: The run's folder.
+        data: The folder of data.
+        source: The name of its experiment, or a Python file, where the run's folder does not tell enough.
+    """
     directory = RunDirectory(path)
     described = directory.read("experiment.json")
     if described is None:
@@ -50,7 +57,7 @@ def open_run(path: Path, *, data: Path, source: str | None = None) -> Trained:
 
 
 def _same(described: Record, source: str | None, path: Path) -> Experiment:
-    """The experiment of this package, or of a file, that has the run's model, data and loss."""
+    """The experiment, of this package or of a file, that has the run's model, data and loss."""
     try:
         name, run = described["name"], described["run"]
         wanted = {key: described[key] for key in ("model", "data")} | {"loss": described["recipe"]["local"]["loss"]}
@@ -67,7 +74,7 @@ def _same(described: Record, source: str | None, path: Path) -> Experiment:
 
 
 def _models(directory: RunDirectory) -> tuple[tuple[int, int, Path], ...]:
-    """Rounds and stages of the kept models that the records know, and of the final one."""
+    """The round, stage and path of each model on disk that the records know: those kept, and the final one."""
     stages = {record["round"]: record["stage"] for record in directory.records()}
     files = {number: path for number, path in kept(directory.path).items() if number in stages}
     if directory.read("summary.json") is not None:

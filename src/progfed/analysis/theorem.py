@@ -31,8 +31,8 @@ class Quadratic:
     """f(x) = (x - x*)' A (x - x*) / 2 with the largest eigenvalue L and the minimum 0, and its sub-models.
 
     Every block and head has `width` numbers, and curvatures from L/20 to L in directions of its own. Those of a
-    sub-model are up to `spread` times larger or smaller. Its minimum is `apart` from that of f: where that is not 0
-    gradients may point away from each other, alpha_t passes through 0, and q is without bound.
+    sub-model are up to `spread` times larger or smaller. Its minimum is `apart` from that of f: if that is not 0,
+    gradients may point away from each other, alpha_t passes through 0, and q has no bound.
     """
 
     stages: int = 3
@@ -45,6 +45,7 @@ class Quadratic:
 
     @property
     def size(self) -> int:
+        """How many numbers the full model has."""
         return (self.stages + 1) * self.width
 
     @cached_property
@@ -66,7 +67,7 @@ class Quadratic:
         return torch.randn(self.size, generator=rng.generator(self.seed, "theorem", "minimum"), dtype=torch.float64)
 
     def places(self, stage: int) -> Tensor:
-        """Where E_1..E_s are among the numbers of the full model; with G_S in the last stage, where f^S is f."""
+        """The positions of E_1..E_s in the full model's numbers; in the last stage, where f^S is f, with G_S."""
         return torch.arange(stage * self.width if stage < self.stages else self.size)
 
     def value(self, x: Tensor) -> Tensor:
@@ -110,15 +111,15 @@ class Bound:
 
     @property
     def holds(self) -> bool:
-        """Whether both means are below their bounds; a run that diverged to infinity is above any."""
+        """Whether both means are below their bounds; a run that diverged to infinity is above any bound."""
         return self.sub_models <= self.sub_models_bound and self.full <= self.full_bound
 
     @property
     def remark_holds(self) -> bool:
         """The remark after the theorem: half the mean over the last half is at most the first sum.
 
-        The paper prints a factor of 1/2 * 1/(2T) before the sum over the last half. That alpha_t = 1 there gives 1/T,
-        which is half of the mean and is checked here; it implies what is printed.
+        The paper prints a factor of 1/2 * 1/(2T) before the sum over the last half. Since alpha_t = 1 there, the factor
+        is 1/T, which is half of the mean and is checked here; it implies what is printed.
         """
         return self.last_half / 2 <= self.sub_models * (1 + 1e-9)
 
@@ -132,9 +133,14 @@ def step_size(problem: Quadratic, rounds: int) -> float:
 def check_bound(
     problem: Quadratic, *, rounds: int = 300, runs: int = 200, gamma: float | None = None, end_to_end: bool = False
 ) -> Bound:
-    """Train `runs` times side by side, with the theorem's step size or another one, and compare with the bound.
+    """Train `runs` times side by side and compare the means with the bound.
 
-    With `end_to_end` the full model is trained from the start: plain SGD.
+    Args:
+        problem: The quadratic and its noise.
+        rounds: T, the number of iterations.
+        runs: How many independent runs the means are over.
+        gamma: The step size; None: the theorem's.
+        end_to_end: Train the full model from the start, which is plain SGD.
     """
     gamma = step_size(problem, rounds) if gamma is None else gamma
     bound = 2 * _start(problem) / (rounds * gamma) + gamma * problem.smoothness * problem.sigma**2
@@ -164,7 +170,7 @@ def check_bound(
 class Rate:
     """How the errors fall with T: the sums of the theorem for each T, and the slopes of log error against log T.
 
-    SGD's rate is a slope of -1/2. `end_to_end` is the same of plain SGD on the full model, for comparison.
+    SGD's rate is a slope of -1/2. `end_to_end` is the error of plain SGD on the full model, for comparison.
     """
 
     rounds: tuple[int, ...]
@@ -175,7 +181,7 @@ class Rate:
 
     @property
     def slopes(self) -> dict[str, float]:
-        """The exponents by error, fitted by least squares."""
+        """The exponent of T for each error, fitted by least squares."""
         names = ("sub_models", "full", "last_half", "end_to_end")
         return {name: _slope(self.rounds, getattr(self, name)) for name in names}
 

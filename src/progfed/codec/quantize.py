@@ -33,7 +33,7 @@ class Quantize(Coder):
     - error of the mean over keys <= 2**-13 step + 2**-21 |x| + 2**-102 (the random threshold has 16 bits).
 
     Args:
-        bits: Bits for each number, 1 to 8.
+        bits: Bits for each number: 8, 4, 2 or 1.
         chunk: Take smallest and largest of every `chunk` successive numbers of the message instead of each tensor:
             finer steps, for 8 bytes a chunk.
 

@@ -18,7 +18,7 @@ _CHUNK = 1 << 20
 
 
 class _Capped:
-    """A stream that refuses to decompress more than a total of bytes: the limit of what a bomb can cost."""
+    """A stream that refuses to decompress more than `cap` bytes in all: the most that a decompression bomb can cost."""
 
     def __init__(self, stream: IO[bytes], path: Path, cap: int) -> None:
         self.stream, self.path, self.left = stream, path, cap
@@ -32,10 +32,18 @@ class _Capped:
 
 
 def members(archive: Path, wanted: Callable[[str], bool], *, cap: int) -> Iterator[tuple[str, IO[bytes]]]:
-    """The regular files of an archive whose names are wanted, each once, as a stream to be read before the next.
+    """The wanted files of a tar archive, each once, as a stream that is read before the next.
 
-    At most `cap` bytes are decompressed in all. A wanted name that is a link, a device or a folder, or that comes
-    twice, is refused; members with other names are passed over unread.
+    A wanted name that is a link, a device or a folder, or that comes twice, is refused; members with other names are
+    skipped unread.
+
+    Args:
+        archive: The path of the archive, compressed by gzip or bzip2 or not at all.
+        wanted: Whether a name inside the archive is wanted.
+        cap: How many bytes are decompressed at the most.
+
+    Returns:
+        Pairs of a name and its stream.
     """
     require_file(archive, "put the archive there")
     seen: set[str] = set()

@@ -2,8 +2,8 @@
 
 Images are `[batch, channels, height, width]`; bytes mean 0..255 and floats mean 0..1 until they are normalised. Every
 example draws its own crop, flip, factors and order of jitter, and there is no loop over examples. The settings of the
-paper's rows are in `cifar_training`; the steps are those usual for these data sets, computed in floating point without
-rounding to bytes in between.
+paper's rows are in `cifar_training`; the steps are the usual ones for these data sets, computed in floating point
+without rounding to bytes in between.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def random_crop(size: int, *, padding: int = 0) -> Augment:
 
 
 def random_rotation(degrees: float) -> Augment:
-    """Each image turned around its centre by an angle uniform in -degrees..degrees; corners that come free are black.
+    """Each image turned around its centre by an angle uniform in -degrees..degrees; corners that open up are black.
 
     Pixels are taken from the nearest place, so that bytes stay bytes.
     """
@@ -106,7 +106,7 @@ def colour_jitter(strength: float = 0.4) -> Augment:
 
 
 def normalise(moments: Moments) -> Augment:
-    """(image - mean) / std per channel; draws nothing."""
+    """An `Augment` that computes (image - mean) / std per channel; it draws nothing."""
     return lambda examples, _: normalised_examples(examples, moments)
 
 
@@ -130,9 +130,16 @@ def as_float(images: Tensor) -> Tensor:
 def cifar_training(
     moments: Moments, *, crop: int = 32, padding: int = 4, jitter: float = 0.4, rotation: float = 0.0
 ) -> Augment:
-    """What training batches of the CIFAR rows go through; CIFAR-100 crops to 24 without padding.
+    """The augmentation of training batches in the paper's CIFAR rows.
 
     The federated rows jitter colours; the centralized ones turn images by up to 15 degrees instead.
+
+    Args:
+        moments: Mean and deviation of each channel, by which images are normalised.
+        crop: The side of the random crop; CIFAR-100 crops to 24 without padding.
+        padding: Black pixels around the image before it is cropped.
+        jitter: The strength of the colour jitter; 0: none.
+        rotation: The largest angle in degrees; 0: none.
     """
     steps = [random_crop(crop, padding=padding), random_flip()]
     steps += [random_rotation(rotation)] if rotation else []
@@ -164,12 +171,13 @@ def random_volume_flip(axes: Sequence[int] = (-3, -2, -1), chance: float = 0.5) 
 
 
 def volume_training(crop: tuple[int, int, int] | None, *, flips: bool) -> Augment | None:
-    """What training batches of volumes go through: a random crop, flips along every axis, or None for neither."""
+    """The augmentation of training batches of volumes: a random crop and flips along every axis; None for neither."""
     steps = ([random_volume_crop(crop)] if crop else []) + ([random_volume_flip()] if flips else [])
     return compose(*steps) if steps else None
 
 
 def _flipped(values: Tensor, axis: int, chosen: Tensor) -> Tensor:
+    """The values, with those examples mirrored along an axis that were chosen."""
     return torch.where(chosen.view(-1, *[1] * (values.dim() - 1)), values.flip(axis), values)
 
 

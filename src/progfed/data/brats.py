@@ -35,12 +35,21 @@ def brats(
     flips: bool = True,
     test_fraction: float = 0.2,
 ) -> FederatedData:
-    """BraTS 2018 over clients: inputs `[n, 4, …]`, targets `[n, 3, …]`: whole tumour, core, enhancing as 0.0 and 1.0.
+    """BraTS 2018 over clients: inputs `[n, 4, …]`, targets `[n, 3, …]` of 0.0 and 1.0: whole tumour, core, enhancing.
 
-    `partition` is `iid` or `institution`: the part of a case's name that tells where it was scanned; there are then as
-    many clients as institutions, whatever `clients` says. Volumes are cut to `size` around the brain and normalised
-    each by its own nonzero voxels; training flips them along every axis and, with `crop`, takes a random window.
-    They are read when a client is asked for: a case of 128 cubed takes 59 MB.
+    Volumes are cut to `size` around the brain, and each is normalised by its own nonzero voxels. They are read when a
+    client is asked for: a case of 128 cubed takes 59 MB.
+
+    Args:
+        root: The folder of data.
+        clients: The number of clients.
+        partition: `iid`, or `institution`: one client for each institution, which a case's name tells, whatever
+            `clients` says.
+        seed: What the test cases and the clients' cases are drawn from.
+        size: The size of every volume.
+        crop: The size of the random window that training takes; None: the whole volume.
+        flips: Whether training flips volumes along every axis.
+        test_fraction: The share of cases that are kept for the test.
     """
     found = cases(Path(root))
     train, test = hold_out(len(found), test_fraction, seed=seed)
@@ -56,7 +65,7 @@ def brats(
 
 
 def cases(root: Path) -> list[Path]:
-    """The folders of all cases, sorted by name; each has its five files."""
+    """The folders of all cases, sorted by name; each is checked to have its five files."""
     at = next((root / folder for folder in FOLDERS if any((root / folder / grade).is_dir() for grade in GRADES)), None)
     if at is None:
         raise missing(root / FOLDERS[0], _NEEDED)
@@ -90,6 +99,7 @@ def institution(case: Path) -> str:
 
 
 def _parts(chosen: list[Path], clients: int, partition: str, seed: int) -> Parts:
+    """The cases of each client."""
     if partition == "iid":
         return iid(len(chosen), clients, seed=seed)
     if partition == "institution":
@@ -98,4 +108,5 @@ def _parts(chosen: list[Path], clients: int, partition: str, seed: int) -> Parts
 
 
 def _file(case: Path, part: str) -> Path:
+    """The path of one file of a case, such as its `flair`."""
     return case / f"{case.name}_{part}.nii.gz"

@@ -1,4 +1,4 @@
-"""The data sets by name: what each needs, where its files go, where they can be had, and on which terms."""
+"""The data sets by name: what each needs, where its files go, where to get them, and on which terms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from progfed.population import FederatedData
 
 
 def find(name: str) -> DataSet:
-    """The data set of this name."""
+    """The data set of this name; an unknown name is an error that lists all."""
     known = {data.name: data for data in CATALOG}
     if name not in known:
         raise UsageError(f"there is no data set {name!r}: choose one of {', '.join(known)}")
@@ -23,7 +23,15 @@ def find(name: str) -> DataSet:
 def load(
     name: str, root: Path, *, clients: int | None = None, partition: str | None = None, seed: int | None = None
 ) -> FederatedData:
-    """A data set by its name; options left at None are the data set's own."""
+    """A data set by its name.
+
+    Args:
+        name: A name that `progfed data list` shows.
+        root: The folder of data.
+        clients: The number of clients; None: the data set's own default.
+        partition: How examples are shared out; None: the data set's own default.
+        seed: What the partition is drawn from; None: the data set's own default.
+    """
     data = find(name)
     given = {"clients": clients, "partition": partition, "seed": seed}
     options = {key: value for key, value in given.items() if value is not None}
@@ -33,6 +41,8 @@ def load(
 
 
 def _population(loader: Callable[[Path], FederatedData]) -> Callable[[Path], str]:
+    """A check that reads every example, and returns a line that says how many there are."""
+
     def inspect(root: Path) -> str:
         data = loader(root)
         for index in range(data.clients):

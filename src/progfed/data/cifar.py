@@ -22,7 +22,7 @@ from progfed.population import Augment, Examples, FederatedData
 
 @dataclass(frozen=True)
 class Layout:
-    """The names and MD5s of one canonical data set; `labels` is the key of its classes, `groups` of coarser ones."""
+    """The file names and MD5s of CIFAR-10 or CIFAR-100; `labels` is the key of classes, `groups` of coarser ones."""
 
     name: str
     folder: str
@@ -76,6 +76,8 @@ _ARCHIVE_CAP = 400 * MEGABYTE
 
 @dataclass(frozen=True)
 class _Table:
+    """Images with their labels and coarser labels."""
+
     images: np.ndarray
     labels: Tensor
     groups: Tensor | None
@@ -86,8 +88,16 @@ def cifar10(
 ) -> FederatedData:
     """CIFAR-10 over clients; training batches are cropped (32, padding 4), flipped, jittered and normalised.
 
-    Clients hold bytes `[n, 3, 32, 32]`; the data's `augment` makes them floats. The test set is normalised.
-    `verify=False` skips the hashes, for files of one's own in this layout; their content is checked all the same.
+    Clients hold bytes `[n, 3, 32, 32]`, which the data's `augment` makes floats. The test set is normalised.
+
+    Args:
+        root: The folder with the archive or its extracted folder.
+        clients: The number of clients.
+        partition: How examples are shared out: see `progfed.data.partition.split`.
+        seed: What the partition is drawn from.
+        augment: Whether training batches are augmented; False: only normalised.
+        verify: Whether the published hashes are checked. False is for files of your own in this layout; their content
+            is checked all the same.
     """
     steps = augmentation.cifar_training(augmentation.CIFAR10) if augment else None
     train, test = _tables(root, CIFAR10, verify=verify)
@@ -108,9 +118,19 @@ def cifar100(
     rotation: float = 0.0,
     verify: bool = True,
 ) -> FederatedData:
-    """CIFAR-100 over clients, as `cifar10`; but training crops are 24 x 24 without padding; the test stays at 32.
+    """CIFAR-100 over clients, like `cifar10`, but training crops are 24 x 24 without padding; the test stays at 32.
 
-    `jitter` is the strength of the colour jitter, `rotation` the largest angle in degrees; 0 leaves either out.
+    Args:
+        root: The folder with the archive or its extracted folder.
+        clients: The number of clients.
+        partition: How examples are shared out: see `progfed.data.partition.split`.
+        seed: What the partition is drawn from.
+        augment: Whether training batches are augmented; False: only normalised.
+        crop: The side of training crops.
+        padding: Black pixels around the image before it is cropped.
+        jitter: The strength of the colour jitter; 0: none.
+        rotation: The largest angle in degrees by which images are turned; 0: none.
+        verify: Whether the published hashes are checked.
     """
     steps = augmentation.cifar_training(
         augmentation.CIFAR100, crop=crop, padding=padding, jitter=jitter, rotation=rotation
@@ -150,7 +170,7 @@ def _tables(root: Path, layout: Layout, *, verify: bool) -> tuple[_Table, _Table
 
 
 def _contents(root: Path, layout: Layout, *, verify: bool) -> Iterator[tuple[str, tuple[Path, bytes]]]:
-    """The bytes of every file of the data set, checked; from the folder when it is there, else from the archive."""
+    """The name, path and bytes of every file, checked; from the extracted folder if it exists, else the archive."""
     digests = {**layout.train, **layout.test, **layout.meta}
     folder, archive = root / layout.folder, root / layout.archive
     if not folder.is_dir() and not archive.exists():

@@ -1,4 +1,4 @@
-"""Medical Segmentation Decathlon (Antonelli et al. 2022) and alike: folders of images and labels of the same names."""
+"""The Medical Segmentation Decathlon (Antonelli et al. 2022) and similar data: folders `images` and `labels`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,22 @@ def decathlon(
     test_fraction: float = 0.2,
     name: str = "decathlon",
 ) -> FederatedData:
-    """The pairs of a task's folder dealt to clients at random: inputs `[n, modalities, …]`, integer targets `[n, …]`.
+    """The cases of a task, shared out to clients at random: inputs `[n, modalities, …]`, integer targets `[n, …]`.
 
     Each modality is normalised by its own nonzero voxels, then all volumes are cut or padded with zeros to `size`
     around their middle. They are read when a client is asked for.
+
+    Args:
+        root: The folder with `images` and `labels`, whose files have the same names.
+        classes: The number of labels, background included.
+        size: The size of every volume.
+        clients: The number of clients.
+        partition: `iid`.
+        seed: What the test cases and the clients' cases are drawn from.
+        crop: The size of the random window that training takes; None: the whole volume.
+        flips: Whether training flips volumes along every axis.
+        test_fraction: The share of cases that are kept for the test.
+        name: What errors and records call the data.
     """
     if partition != "iid":
         raise UsageError(f"there is no partition {partition!r} for volumes without a natural owner: choose iid")
@@ -59,7 +71,10 @@ def hippocampus(
     seed: int = 0,
     test_fraction: float = 0.2,
 ) -> FederatedData:
-    """Task04, the hippocampus in two parts: 260 volumes of about 36 x 50 x 35 voxels, all inside 48 x 64 x 48."""
+    """Task04, the hippocampus in two parts: 260 volumes of about 36 x 50 x 35 voxels, all inside 48 x 64 x 48.
+
+    Its arguments are those of `decathlon`.
+    """
     at = next(
         (Path(root) / folder for folder in HIPPOCAMPUS if (Path(root) / folder).is_dir()), Path(root) / HIPPOCAMPUS[0]
     )
@@ -85,7 +100,7 @@ def pairs(root: Path) -> list[tuple[Path, Path]]:
 
 
 def read_pair(image: Path, label: Path, *, classes: int, size: Size) -> tuple[np.ndarray, np.ndarray]:
-    """One input `[modalities, …]`, normalised, and its labels, both of this size."""
+    """One input `[modalities, …]`, normalised, and its labels, both cut or padded to this size."""
     volume = read_nifti(image)
     modalities = volume[None] if volume.ndim == 3 else np.moveaxis(volume, 3, 0)
     labels = read_labels(label, range(classes), modalities.shape[1:])

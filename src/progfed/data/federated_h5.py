@@ -21,7 +21,7 @@ from progfed.population import Augment, Examples, FederatedData
 
 @dataclass(frozen=True)
 class Source:
-    """One file: its clients, how many examples each has, and the labels that count (`below` keeps labels under it)."""
+    """One file: its clients, how many examples each has, and which labels count (with `below`, those under it)."""
 
     path: Path
     clients: tuple[str, ...]
@@ -68,9 +68,19 @@ def federated_h5(
 ) -> FederatedData:
     """Any data in this layout: the clients of the `train` file, and all examples of the `test` file together.
 
-    Images become `[n, channels, height, width]`. With `moments` they are normalised when they are loaded, except that
-    with `augment` the clients' stay as they are in the file, and `augment` is to normalise them. `below` leaves out
-    labels from that number on (and clients that have no others). `invert` turns dark on light into light on dark.
+    Images become `[n, channels, height, width]`.
+
+    Args:
+        root: The folder of the two files.
+        train: The name of the file with the clients.
+        test: The name of the file with the test examples.
+        classes: The number of classes.
+        moments: Mean and deviation by which images are normalised when they are loaded; with `augment` the clients' are
+            not, and `augment` has to normalise them.
+        augment: Applied to training batches.
+        below: Leave out labels from this number on, and clients that have no others.
+        invert: Turn dark on light into light on dark.
+        name: What errors and records call the data.
     """
     at = Path(root)
     options = {"classes": classes, "below": below, "invert": invert}
@@ -91,7 +101,7 @@ Function = TypeVar("Function", bound=Callable[..., FederatedData])
 
 
 def _identified(identity: str) -> Callable[[Function], Function]:
-    """Name a function anew in the identity of experiments: by default it gives other data than in earlier runs."""
+    """Give a function another name in the identity of experiments, since its default data differ from earlier runs'."""
 
     def name(function: Function) -> Function:
         function.identity = identity  # type: ignore[attr-defined]
@@ -102,12 +112,14 @@ def _identified(identity: str) -> Callable[[Function], Function]:
 
 @_identified("progfed.data.federated_h5:emnist with ink 1")
 def emnist(root: Path, *, digits: bool = False, invert: bool = True, verify: bool = True) -> FederatedData:
-    """Federated EMNIST by writer: 3,400 writers and 62 classes, or with `digits` the ten digits only.
+    """Federated EMNIST by writer: 3,400 writers and 62 classes, or only the ten digits.
 
-    The file has 1.0 for paper; `invert` makes ink 1.0, for which MNIST's mean and deviation hold: with them the inputs
-    have mean 0, and without `invert` 2.4.
-    Digits come from `fed_emnist_digitsonly_*.h5` when it is there, else they are picked from the full file.
-    `verify=False` accepts other numbers of writers and examples than the published ones.
+    Args:
+        root: The folder of the HDF5 files.
+        digits: Only digits: from `fed_emnist_digitsonly_*.h5` where it exists, else picked from the full file.
+        invert: Make ink 1.0, where the file has 1.0 for paper. MNIST's mean and deviation are for ink 1.0: with them
+            the inputs have mean 0, and without `invert` 2.4.
+        verify: Whether the numbers of writers and examples must be the published ones.
     """
     own = digits and (Path(root) / "fed_emnist_digitsonly_train.h5").exists()
     stem = "fed_emnist_digitsonly" if own else "fed_emnist"
@@ -129,7 +141,13 @@ def emnist(root: Path, *, digits: bool = False, invert: bool = True, verify: boo
 
 
 def fed_cifar100(root: Path, *, augment: bool = True, verify: bool = True) -> FederatedData:
-    """The published federated CIFAR-100: 500 clients of 100 images, and the 100 test clients together."""
+    """The published federated CIFAR-100: 500 clients of 100 images, and the 100 test clients together.
+
+    Args:
+        root: The folder of the HDF5 files.
+        augment: Whether training batches are cropped, flipped and jittered; False: only normalised.
+        verify: Whether the numbers of clients and examples must be the published ones.
+    """
     steps = augmentation.cifar_training(augmentation.CIFAR100, crop=24, padding=0)
     data = federated_h5(
         root,
@@ -149,7 +167,10 @@ def fed_cifar100(root: Path, *, augment: bool = True, verify: bool = True) -> Fe
 def mnist_by_writer(root: Path, *, invert: bool = True, verify: bool = True) -> FederatedData:
     """MNIST grouped by its real writers: 539 writers of 60,000 images, and 297 other writers for the test.
 
-    The file has 1.0 for paper; `invert` makes ink 1.0, for which MNIST's mean and deviation hold.
+    Args:
+        root: The folder of the HDF5 files.
+        invert: Make ink 1.0, where the file has 1.0 for paper; MNIST's mean and deviation are for ink 1.0.
+        verify: Whether the numbers of writers and examples must be the published ones.
     """
     data = federated_h5(
         root,
@@ -166,12 +187,12 @@ def mnist_by_writer(root: Path, *, invert: bool = True, verify: bool = True) -> 
 
 
 def _ink(inverted: bool) -> str:
-    """The end of a population's name, by which a run on inverted images is another experiment than one on others."""
+    """The end of the data's name, which makes a run on inverted images another experiment than one without."""
     return " with ink 1" if inverted else ""
 
 
 def check_counts(data: FederatedData, path: Path, *, clients: int, examples: int) -> None:
-    """Refuse a file that lacks clients or examples of the published one."""
+    """Refuse a file that has not as many clients and examples as the published one."""
     if (data.clients, sum(data.sizes)) != (clients, examples):
         found = f"{data.clients:,} clients with {sum(data.sizes):,} examples"
         raise damaged(path, f"has {found} where the published file has {clients:,} with {examples:,}")
@@ -180,7 +201,7 @@ def check_counts(data: FederatedData, path: Path, *, clients: int, examples: int
 def open_source(
     path: Path, *, classes: int, moments: augmentation.Moments | None, below: int | None = None, invert: bool = False
 ) -> Source:
-    """Read the names and sizes of the clients of a file, and nothing else; a client without examples is left out."""
+    """Read only the names and sizes of the clients of a file; a client without examples is left out."""
     with examples_of(path) as group:
         sized = [(name, _size(client_group(group, name, path), name, below, path)) for name in sorted(group)]
     held = [(name, size) for name, size in sized if size]
@@ -190,6 +211,7 @@ def open_source(
 
 
 def _size(member: Any, client: str, below: int | None, path: Path) -> int:
+    """How many examples of a client count."""
     if below is None:
         return label_count(member, client, path)
     return int((labels_of(member, client, None, path) < below).sum())

@@ -30,10 +30,17 @@ _TIMEOUT = 30.0
 
 
 def fetch(data: DataSet, root: Path, *, source: Path | None = None, progress: Progress | None = None) -> list[Path]:
-    """Bring a data set's files under `root`, and return them; what is already intact there is left alone.
+    """Bring a data set's files under `root`; files that are intact there already are left alone.
 
-    With `source` they are taken from that folder, as they would lie under a root or as the archives the public
-    address has; otherwise they are downloaded. Where that cannot be done, the error says which file to put where.
+    Args:
+        data: The data set.
+        root: The folder of data.
+        source: A folder to take the files from, in the layout of a root or as the archives of the public address; None:
+            they are downloaded.
+        progress: Called as bytes arrive, with a file's name, the bytes so far and those in all.
+
+    Returns:
+        The paths of the files. Where they cannot be had, the error says which file to put where.
     """
     if check(data, root).state == "intact":
         return []
@@ -129,7 +136,7 @@ def _unpack(archive: Path, download: Download, root: Path) -> list[Path]:
 
 
 def _target(name: str, download: Download) -> str | None:
-    """Where a member goes: a path from the catalog; of the archive only a plain last part of a name is ever used."""
+    """Where a member of an archive goes: a path of the catalog; of the member's name only a plain last part is used."""
     if name in download.members:
         return download.members[name]
     last = PurePosixPath(name).name
@@ -142,7 +149,7 @@ def _target(name: str, download: Download) -> str | None:
 
 @contextmanager
 def _named(part: Path, target: Path) -> Iterator[None]:
-    """Let errors name the file the user knows of, not the temporary one."""
+    """Let errors inside the block name the file that the user knows, not the temporary one."""
     try:
         yield
     except DataError as error:
@@ -164,7 +171,7 @@ def _write(stream: IO[bytes], part: Path, cap: int, target: Path, progress: Call
 
 @contextmanager
 def _temporary(target: Path) -> Iterator[Path]:
-    """A name beside the target to write to; gone afterwards unless it was renamed, and so are folders made for it."""
+    """A path beside the target to write to; removed afterwards unless it was renamed, with the folders made for it."""
     made = [folder for folder in (target.parent, *target.parent.parents) if not folder.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ _IMAGES = ("pixels", "image")
 
 @contextmanager
 def examples_of(path: Path) -> Iterator[Any]:
-    """The group of all clients, while the file is open; what goes wrong inside becomes one error naming the file."""
+    """The group of all clients, while the file is open; an error inside the block becomes one that names the file."""
     h5py = optional("h5py", "hdf5")
     require_file(path, f"put {path.name} there, or run `progfed data fetch`")
     with reading(path):
@@ -43,7 +43,7 @@ def client_group(group: Any, client: str, path: Path) -> Any:
 
 
 def _child(group: Any, name: str, kind: type, path: Path) -> Any:
-    """A group or data set that is really in this file, by its name."""
+    """The group or data set of this name; refused unless it really is in this file."""
     h5py = optional("h5py", "hdf5")
     where = name if name == "examples" else f"{name} (of {group.name})"
     links, key = group.id.links, name.encode()

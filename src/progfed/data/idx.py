@@ -59,19 +59,30 @@ FASHION_MNIST = Layout(
 def mnist(
     root: Path, *, clients: int = 100, partition: str = "iid", seed: int = 0, verify: bool = True
 ) -> FederatedData:
-    """MNIST (LeCun et al. 1998) over clients: floats `[n, 1, 28, 28]`, normalised."""
+    """MNIST (LeCun et al. 1998) over clients: floats `[n, 1, 28, 28]`, normalised.
+
+    Args:
+        root: The folder of data.
+        clients: The number of clients.
+        partition: How examples are shared out: see `progfed.data.partition.split`.
+        seed: What the partition is drawn from.
+        verify: Whether the published hashes are checked.
+    """
     return load(root, MNIST, clients=clients, partition=partition, seed=seed, verify=verify)
 
 
 def fashion_mnist(
     root: Path, *, clients: int = 100, partition: str = "iid", seed: int = 0, verify: bool = True
 ) -> FederatedData:
-    """Fashion-MNIST (Xiao et al. 2017) over clients: floats `[n, 1, 28, 28]`, normalised."""
+    """Fashion-MNIST (Xiao et al. 2017) over clients: floats `[n, 1, 28, 28]`, normalised.
+
+    Its arguments are those of `mnist`.
+    """
     return load(root, FASHION_MNIST, clients=clients, partition=partition, seed=seed, verify=verify)
 
 
 def load(root: Path, layout: Layout, *, clients: int, partition: str, seed: int, verify: bool) -> FederatedData:
-    """Any data set of four idx files: kept as bytes in memory, and a client's are normalised when it is asked for."""
+    """Any data set of four idx files; bytes stay in memory, and a client's are normalised when it is asked for."""
     train, test = (_examples(Path(root), layout, which, verify=verify) for which in _SETS)
 
     def prepare(examples: Examples) -> Examples:

@@ -31,7 +31,7 @@ def missing(path: Path, needed: str) -> DataError:
 
 
 def optional(module: str, extra: str) -> Any:
-    """A package that only some data sets need, or the name of the extra that brings it."""
+    """A package that only some data sets need; where it is missing, an error that names the extra that brings it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -40,7 +40,7 @@ def optional(module: str, extra: str) -> Any:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a decoder raises on broken bytes into one error that names the file."""
+    """Turn whatever a decoder raises on broken bytes inside the block into one error that names the file."""
     try:
         yield
     except DataError:
@@ -53,7 +53,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def require_file(path: Path, needed: str) -> int:
-    """The size of a regular file; a pipe or a device would make the reader wait for ever."""
+    """The size of a regular file. A pipe or a device is refused: it would make the reader wait for ever."""
     try:
         status = path.stat()
     except FileNotFoundError as error:

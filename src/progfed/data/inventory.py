@@ -1,4 +1,4 @@
-"""What a data set consists of, and whether it is there and intact."""
+"""The files of a data set, and whether they are there and intact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from progfed.population import FederatedData
 
 @dataclass(frozen=True)
 class File:
-    """One file under the root, with its published hash if there is one (of the decompressed content with `unzip`)."""
+    """One file under the root, and its published hash if there is one; with `unzip`, of the decompressed content."""
 
     path: str
     digest: str | None = None
@@ -36,7 +36,7 @@ class Download:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set: its alternative forms on disk (the first that is there counts), its source and its terms."""
+    """One data set: the forms that its files can have on disk (the first that exists is used), its source, its terms."""
 
     name: str
     title: str
@@ -50,13 +50,13 @@ class DataSet:
     natural: bool = False
 
     def place(self, root: Path) -> str:
-        """Where the files belong, in words."""
+        """A phrase that says where the files belong."""
         return " or ".join(_place([root / file.path for file in form]) for form in self.forms)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What is under a root: `missing`, `found` (not looked into), `intact`, or `damaged` with the reason."""
+    """What is under a root: `missing`, `found` (not read), `intact`, or `damaged` with the reason."""
 
     name: str
     state: str
@@ -96,5 +96,5 @@ def check(data: DataSet, root: Path) -> Found:
 
 
 def _form(data: DataSet, root: Path) -> tuple[File, ...] | None:
-    """The first form of which anything is there, so that an incomplete folder is reported as such."""
+    """The first form of which at least one file exists, so that an incomplete folder is reported as incomplete."""
     return next((form for form in data.forms if any((root / file.path).exists() for file in form)), None)

@@ -11,7 +11,7 @@ from progfed.population import FederatedData
 
 
 def label_counts(data: FederatedData, clients: Sequence[int]) -> np.ndarray:
-    """A row per client and a column per class; for label maps the counts are of voxels."""
+    """A row for each client and a column for each class: how many examples, or for label maps how many voxels."""
     if data.classes is None:
         raise UsageError(f"{data.name} has overlapping regions, not labels: there is no label distribution to show")
     rows = [np.bincount(data.client(client).targets.flatten().numpy(), minlength=data.classes) for client in clients]
@@ -19,7 +19,7 @@ def label_counts(data: FederatedData, clients: Sequence[int]) -> np.ndarray:
 
 
 def spread(clients: int, most: int) -> list[int]:
-    """At most this many clients, evenly spaced over the population and with its ends.
+    """At most this many clients, evenly spaced over the population, the first and the last included.
 
     >>> spread(10, 4)
     [0, 3, 6, 9]

@@ -1,4 +1,4 @@
-"""Data that stay where they are: each client's examples are read on its own machine, and nowhere else."""
+"""Data that stay on the machines of their owners: each client's examples are read on its own machine only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from progfed.population import Augment, Examples, FederatedData, ready
 
 @dataclass(frozen=True, kw_only=True)
 class OwnData:
-    """A population of which a machine has only its own clients' examples; use it as the `data` of an experiment.
+    """A population whose examples stay on the clients' machines; use it as the `data` of an experiment.
 
-    `load(folder, client)` reads the examples of one client and `test(folder)` those the server evaluates on; `folder`
-    is the data folder of the machine that calls. Where all folders are one, everything works on one machine as well.
-    `deepest` is the deepest stage that each client can train, where some are too weak for all of them.
+    Where all clients' folders are one, everything works on one machine as well.
+
+    Args:
+        clients: The number of clients.
+        load: `load(folder, client)` reads the examples of one client from the data folder of the machine that calls it.
+        test: `test(folder)` reads the examples that the server evaluates on.
+        classes: The number of classes; None where targets are not class labels.
+        augment: Applied to each training batch, with a generator keyed by (seed, round, client).
+        name: What errors and records call the data.
+        deepest: The deepest stage that each client can train; empty: every client can train every stage.
     """
 
     clients: int
@@ -30,12 +37,13 @@ class OwnData:
     _sizes: ClassVar[Sequence[int]] = ()
 
     def knowing(self, sizes: Sequence[int]) -> OwnData:
-        """The same population on a machine that was told how many examples each client has, and has none of them."""
+        """The same population, with the size of each client, for a machine that has none of their examples."""
         told = replace(self)
         object.__setattr__(told, "_sizes", tuple(sizes))
         return told
 
     def __call__(self, folder: Path) -> FederatedData:
+        """The population as this machine sees it, with `folder` as its data folder."""
         return FederatedData(
             sizes=self._sizes or _Counted(self, folder),
             load=lambda client: self.load(folder, client),
@@ -48,7 +56,7 @@ class OwnData:
 
 
 class _Counted(Sequence[int]):
-    """Numbers of examples, counted when asked for: a machine can count only those of its own clients."""
+    """Numbers of examples, counted by loading when they are looked at: a machine can count only its own clients'."""
 
     def __init__(self, data: OwnData, folder: Path) -> None:
         self._data, self._folder = data, folder

@@ -17,6 +17,14 @@ def pachinko(
     ~ Dir(beta). An example is drawn by coarse class, then fine class, then at random among those nobody has yet; a fine
     class that is used up leaves its multinomial, and a coarse class likewise (the rest is renormalised). Clients are
     filled one after another, and their sizes differ by at most one.
+
+    Args:
+        fine: The fine label of each example.
+        coarse: The coarse label of each example.
+        clients: The number of clients.
+        alpha: How even the coarse classes of a client are.
+        beta: How even the fine classes inside a coarse class are.
+        seed: What everything is drawn from.
     """
     tree = _tree(fine, coarse)
     draw = rng.numpy_generator(seed, "partition", "pachinko")

@@ -61,13 +61,24 @@ def dirichlet(labels: Tensor, clients: int, *, alpha: float = 0.5, seed: int = 0
 
 
 def natural(ids: Sequence[str]) -> Parts:
-    """One client for each different id, in the order of the sorted ids: the way the data came to be."""
+    """One client for each different id, such as a writer's, in the order of the sorted ids."""
     _, owner = np.unique(np.asarray(ids), return_inverse=True)
     return _by_owner(owner, int(owner.max(initial=-1)) + 1)
 
 
 def split(spec: str, labels: Tensor, clients: int, *, seed: int = 0, groups: Tensor | None = None) -> Parts:
-    """The partition that a text names: `iid`, `shards:2`, `dirichlet:0.5`; `pachinko` with coarse `groups`."""
+    """The partition that a text names.
+
+    Args:
+        spec: `iid`, `shards:2` (shards for each client), `dirichlet:0.5` (alpha), or `pachinko`.
+        labels: The label of each example.
+        clients: The number of clients.
+        seed: What the partition is drawn from.
+        groups: The coarse label of each example, which `pachinko` needs.
+
+    Returns:
+        The positions of each client's examples.
+    """
     name, _, argument = spec.partition(":")
     try:
         value = float(argument) if argument else None
@@ -97,7 +108,17 @@ def federate(
     plain: Callable[[Examples], Examples] | None = None,
     name: str = "data",
 ) -> FederatedData:
-    """A population from examples in memory and a partition; `prepare` is applied to a client when it is asked for."""
+    """A population from examples in memory and a partition.
+
+    Args:
+        examples: All training examples.
+        parts: The positions of each client's examples.
+        test: A function that returns the test set.
+        prepare: Applied to a client's examples when they are asked for.
+        classes: The number of classes; None where targets are not class labels.
+        augment: Applied to each training batch.
+        name: What errors and records call the data.
+    """
     return FederatedData(
         sizes=tuple(len(part) for part in parts),
         load=lambda index: prepare(examples.take(parts[index])),
@@ -110,6 +131,7 @@ def federate(
 
 
 def _check(number: int, clients: int, *, what: str | None = None) -> None:
+    """Refuse fewer than one client, or more clients than there are examples."""
     if clients < 1 or clients > number:
         raise UsageError(
             f"{number} examples cannot be shared among {what or f'{clients} clients'}: each needs one at least"

@@ -1,4 +1,4 @@
-"""CIFAR's batches are pickles, and a pickle is a program: here only the one that rebuilds arrays of bytes is run.
+"""Reads CIFAR's batches, which are pickles. A pickle is a program: only one that rebuilds arrays of bytes is run here.
 
 The opcodes are read before anything is executed and must be in a short list; the three names that NumPy's own
 pickles mention are bound to the plain classes below, so not even NumPy's functions are called.
@@ -51,6 +51,8 @@ class _Array:
 
 
 class _Unpickler(pickle.Unpickler):
+    """An unpickler that knows the three names that NumPy's pickles mention, and no other."""
+
     def find_class(self, module: str, name: str) -> Any:
         if f"{module} {name}" not in _NAMES:
             raise ValueError(f"it asks for {module}.{name}, which is never run")
@@ -58,9 +60,12 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_arrays(content: bytes, path: Path, *, scan: bool = True) -> dict[str, Any]:
-    """The dictionary of a CIFAR pickle: lists, numbers, bytes, and arrays of unsigned bytes; `path` is for the error.
+    """The dictionary in a CIFAR pickle: lists, numbers, bytes, and arrays of unsigned bytes.
 
-    `scan=False` spares the reading of the opcodes in content whose hash is known to be the published one.
+    Args:
+        content: The bytes of the file.
+        path: What errors call the file.
+        scan: Whether the opcodes are read first; False saves that for content whose hash is the published one.
     """
     with reading(path):
         if scan:
@@ -75,6 +80,7 @@ def load_arrays(content: bytes, path: Path, *, scan: bool = True) -> dict[str, A
 
 
 def _check_opcodes(content: bytes) -> None:
+    """Refuse a pickle with an opcode that is not in the short list, before anything of it is run."""
     allowed = frozenset(_OPCODES.split())
     argument: Any
     for count, (opcode, argument, _) in enumerate(pickletools.genops(content)):

@@ -55,9 +55,18 @@ def classification(
 ) -> FederatedData:
     """A population that can be learnt: an input is the pattern of its class plus normal noise.
 
-    `per_client` is a number of examples, or the smallest and the largest. With `alpha` each client has label shares of
-    its own ~ Dir(alpha), otherwise labels are uniform. A client depends on (seed, client) alone and is made when asked
-    for, so that 1,000,000 clients cost no more than those in use.
+    A client depends only on (seed, client) and is made when it is asked for, so that 1,000,000 clients cost no more
+    than those in use.
+
+    Args:
+        clients: The number of clients.
+        shape: The shape of an input.
+        classes: The number of classes.
+        per_client: The number of examples of every client, or the smallest and the largest.
+        test: The number of test examples.
+        alpha: Each client has label shares of its own ~ Dir(alpha); None: all labels are equally likely.
+        noise: The deviation of the noise; the patterns have deviation 1.
+        seed: What everything is drawn from.
 
     >>> data = classification(1_000_000, shape=(3,), per_client=5)
     >>> data.clients, data.client(999_999).inputs.shape
@@ -99,7 +108,16 @@ def segmentation(
     test: int = 2,
     seed: int = 0,
 ) -> FederatedData:
-    """Volumes with nested ellipsoids as overlapping regions `[n, 3, …]`, brighter towards the inside; 2D and 3D."""
+    """Volumes with nested ellipsoids as overlapping regions `[n, 3, …]`, brighter towards the inside.
+
+    Args:
+        clients: The number of clients.
+        modalities: The channels of a volume.
+        size: The size of a volume, or of an image if it has two numbers.
+        per_client: The number of volumes of every client.
+        test: The number of test volumes.
+        seed: What everything is drawn from.
+    """
 
     def make(number: int, *key: int | str) -> Examples:
         draw = rng.numpy_generator(seed, "synthetic volumes", *key)
@@ -134,5 +152,6 @@ def tumour(draw: np.random.Generator, size: Sequence[int], *, modalities: int) -
 
 
 def _shares(classes: int, alpha: float, seed: int, client: int) -> Tensor:
+    """The share of each label on a client."""
     weights = rng.numpy_generator(seed, "synthetic shares", client).standard_gamma(alpha, classes)
     return torch.from_numpy(weights + np.finfo(np.float64).tiny)

@@ -1,4 +1,4 @@
-"""Plays by speaker: each who speaks enough is a client, and the task is to predict the next character.
+"""Plays by speaker: each speaker with enough text is a client, and the task is to predict the next character.
 
 A play is plain text: a line `SPEAKER:`, the lines of the speech, an empty line. That is the form of the file known as
 "tiny Shakespeare", and of the excerpts that come with progfed.
@@ -25,17 +25,21 @@ _CAP = 256 * MEGABYTE
 
 
 def embedded_speakers(root: Path | None = None, *, context: int = 64, minimum: int = 1000) -> FederatedData:
-    """The embedded excerpts of plays by speaker; they need no folder, so `root` is not looked at."""
+    """The excerpts of plays that come with the package, by speaker; no folder is needed, so `root` is not used."""
     return by_speaker(PLAYS, context=context, minimum=minimum)
 
 
 def by_speaker(
     path: Path, *, context: int = 64, minimum: int = 1000, held_out: float = 0.2, alphabet: str = ALPHABET
 ) -> FederatedData:
-    """One client for each speaker of at least `minimum` characters, in the order of their names.
+    """One client for each speaker, in the order of their names; inputs and targets are numbers of characters.
 
-    Inputs are windows of `context` characters as numbers, targets the characters that follow each of them. Of every
-    speaker the last speeches, about a share of `held_out`, are the test set.
+    Args:
+        path: A text file of plays.
+        context: The length of an input; its target is the characters that follow each of its own.
+        minimum: The fewest characters of a speaker who is a client.
+        held_out: About this share of each speaker's speeches, the last ones, is the test set.
+        alphabet: The characters that the text may have; their places in it are their numbers.
     """
     if context < 1 or not 0 < held_out < 1:
         raise UsageError(f"a context of {context} and {held_out} held out: give 1 or more, and a share between 0 and 1")
@@ -65,7 +69,7 @@ def by_speaker(
 
 
 def speeches_of(path: Path) -> dict[str, list[str]]:
-    """The speeches of every speaker in order; a paragraph without a name goes on with the speech before it."""
+    """The speeches of every speaker in order; a paragraph without a name continues the speech before it."""
     content = read_file(path, cap=_CAP, needed="give the path of a play, as text with a line `SPEAKER:` above a speech")
     try:
         text = content.decode("utf-8-sig")
@@ -113,7 +117,7 @@ def last_speeches(lengths: Sequence[int], share: float) -> int:
 
 
 def windows(numbers: Tensor, context: int) -> Examples:
-    """Windows side by side, and their next characters; what does not fill a window at the end is left out."""
+    """Windows side by side, and their next characters; a rest at the end that does not fill a window is left out."""
     count = max(0, (len(numbers) - 1) // context)
     inputs, targets = numbers[: count * context], numbers[1 : count * context + 1]
     return Examples(inputs.view(count, context), targets.view(count, context))

@@ -23,7 +23,7 @@ _CAP = 512 * MEGABYTE
 
 
 def read_nifti(path: Path, *, needed: str = "put the volume there") -> np.ndarray:
-    """The values of a `.nii` or `.nii.gz` file; decompression is capped and the header must fit the bytes there are."""
+    """The values of a `.nii` or `.nii.gz` file; decompression is capped, and the header must fit the bytes."""
     nibabel = optional("nibabel", "medical")
     content = read_file(path, cap=_CAP, needed=needed)
     with reading(path):
@@ -51,7 +51,7 @@ def _decoded(nibabel: Any, content: bytes) -> np.ndarray:
 
 @contextmanager
 def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Without the log of each oddity that nibabel mends in a header: one error is enough."""
+    """Silence nibabel's log, which would mention each oddity that it mends in a header: one error is enough."""
     before, logger.disabled = logger.disabled, True
     try:
         yield
@@ -86,7 +86,7 @@ def normalised(volume: np.ndarray) -> np.ndarray:
 
 
 def centre_of(inside: np.ndarray) -> Size:
-    """The middle of the box around what is true; of the whole volume when nothing is."""
+    """The middle of the box around what is true; the middle of the whole volume where nothing is."""
     if not inside.any():
         return tuple(length // 2 for length in inside.shape)
     found = [np.flatnonzero(inside.any(axis=tuple(a for a in range(3) if a != axis))) for axis in range(3)]
@@ -94,7 +94,7 @@ def centre_of(inside: np.ndarray) -> Size:
 
 
 def fit(volume: np.ndarray, size: Size, centre: Size | None = None) -> np.ndarray:
-    """The last three axes cut, or padded with zeros, to `size` around `centre` (default: the middle)."""
+    """The volume with its last three axes cut, or padded with zeros, to `size` around `centre` (None: the middle)."""
     for axis, (want, have) in enumerate(zip(size, volume.shape[-3:], strict=True)):
         start = (have // 2 if centre is None else centre[axis]) - want // 2
         # A centre near the border must not cost voxels that would fit.
@@ -107,7 +107,7 @@ def fit(volume: np.ndarray, size: Size, centre: Size | None = None) -> np.ndarra
 
 
 def hold_out(number: int, fraction: float, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions for training and for test, drawn once by the seed; at least one of each."""
+    """The positions for training and for test, drawn by the seed; at least one of each."""
     if number < 2 or not 0 < fraction < 1:
         raise UsageError(
             f"{number} volumes cannot be split with {fraction} for test: at least one is needed on either side"
@@ -126,7 +126,16 @@ def federated_volumes(
     augment: Augment | None,
     name: str,
 ) -> FederatedData:
-    """A population whose volumes are read when a client is asked for; `read(i)` makes one input and its target."""
+    """A population whose volumes are read when a client is asked for.
+
+    Args:
+        read: `read(i)` returns the input and the target of volume i.
+        parts: The volumes of each client.
+        test: The volumes of the test set.
+        classes: The number of classes; None for overlapping regions.
+        augment: Applied to each training batch.
+        name: What errors and records call the data.
+    """
 
     def examples(positions: Sequence[int]) -> Examples:
         first = read(int(positions[0]))

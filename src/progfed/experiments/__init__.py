@@ -1,4 +1,7 @@
-"""The experiments by name: one module each, with `RUNS` and, of the paper's, `PAPER`; a user's own file works alike."""
+"""The experiments by name. Each is a module with `RUNS`, and with `PAPER` if it is one of the paper's.
+
+A user's own file has the same form.
+"""
 
 from __future__ import annotations
 
@@ -46,19 +49,19 @@ def load(name: str) -> tuple[Experiment, ...]:
 
 
 def paper(name: str) -> Paper:
-    """What the paper shows of an experiment; nothing where the experiment is not one of this package."""
+    """What the paper shows of an experiment; empty where the experiment is not one of this package."""
     if name not in NAMES:
         return Paper()
     return getattr(importlib.import_module(f"progfed.experiments.{name}"), "PAPER", Paper())
 
 
 def select(name: str, wanted: Sequence[str]) -> tuple[Experiment, ...]:
-    """The runs of an experiment with these names; all of them where none is named."""
+    """The runs of an experiment that have these names; all of them where none is named."""
     return named(load(name), wanted)
 
 
 def named(family: Sequence[Experiment], wanted: Sequence[str]) -> tuple[Experiment, ...]:
-    """Those of some runs with these names, in their order; all of them where none is named."""
+    """Those among some runs that have these names, in the order of the runs; all of them where none is named."""
     runs = {experiment.run: experiment for experiment in family}
     for run in wanted:
         if run not in runs:
@@ -67,7 +70,7 @@ def named(family: Sequence[Experiment], wanted: Sequence[str]) -> tuple[Experime
 
 
 def loaded(path: Path) -> ModuleType:
-    """A user's Python file, run as a module; what goes wrong in it is one line.
+    """A user's Python file, run as a module; an error in it becomes one sentence.
 
     It can import its neighbours, as `python FILE.py` could; in a folder with `__init__.py` also as `from .neighbour`.
     """
@@ -87,7 +90,7 @@ def loaded(path: Path) -> ModuleType:
 
 
 def _package(folder: Path) -> str:
-    """Let the modules of a folder be imported; returns the package that the folder is, or no name."""
+    """Let the modules of a folder be imported; returns the name of the package that the folder is, or an empty one."""
     names: list[str] = []
     _can_import(folder)
     while (folder / "__init__.py").exists():
@@ -98,7 +101,7 @@ def _package(folder: Path) -> str:
 
 
 def _can_import(folder: Path) -> None:
-    """Put a folder first on the path; modules of the same names beside files that were loaded earlier make room."""
+    """Put a folder first on the path, and forget modules of the same names that files in other folders imported."""
     here = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
     for name, module in list(sys.modules.items()):
         parents = Path(getattr(module, "__file__", None) or "").parents

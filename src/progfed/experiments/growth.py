@@ -1,8 +1,8 @@
-"""When to grow, on the embedded images: the paper's fixed T_s next to stages that end when they have stopped paying.
+"""When to grow, on the embedded images: the paper's fixed T_s next to stages that end when they no longer help.
 
-The policies have twice the paper's T_s as the budget of a stage, and the constants they have by default, which were
-chosen before any of these runs: two windows of three rounds, so that a stage may be shorter than the paper's as well.
-`longest` is the control: the same budgets, used up.
+The policies may use up to twice the paper's T_s in a stage, and have their default constants, which were chosen before
+any of these runs: two windows of three rounds, so that a stage may be shorter than the paper's as well. `longest` is
+the control: the same budgets, always used up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def generous(rounds: int, *, stages: int) -> Schedule:
 
 
 def adaptive(base: Experiment, run: str, rounds: int, *, stages: int) -> Experiment:
-    """The run whose stages end by the policy of this name, next to `end-to-end`."""
+    """The run of this name, whose stages are ended by the policy of the same name; its baseline is `end-to-end`."""
     growing = replace(base, recipe=replace(base.recipe, growth=POLICIES[run]))
     return scheduled(growing, run, generous(rounds, stages=stages), baseline="end-to-end")
 

@@ -42,6 +42,7 @@ _SHARES = (0.954, 0.024, 0.022)
 
 
 def _prior(run: Experiment) -> Experiment:
+    """The same run, with heads that begin with the logarithmic shares of the classes."""
     assert isinstance(run.model, partial)
     baseline = run.baseline and f"prior-{run.baseline}"
     return replace(

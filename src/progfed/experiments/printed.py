@@ -1,4 +1,4 @@
-"""What the paper prints, as values: an experiment declares its share as `PAPER`, and the report shows it next to ours.
+"""What the paper prints, as values: an experiment declares its own as `PAPER`, and the report shows it next to ours.
 
 Metrics are percent, means of three seeds at the paper's full number of rounds. Costs are fractions of the end-to-end
 baseline's, or of the run that `Paper.reference` names. The paper's bytes are counted its own way (docs/costs.md).
@@ -13,7 +13,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Printed:
-    """A row of a table: metric and its standard deviation, and costs as fractions of the baseline's."""
+    """A row of one of the paper's tables: the metric, its deviation, and costs as fractions of the baseline's."""
 
     metric: float
     std: float | None = None
@@ -39,7 +39,7 @@ class StageCount:
 
 @dataclass(frozen=True)
 class StageCounts:
-    """Those tables: their rows by run, the run whose accuracy is to be reached, and the run whose cost is allowed."""
+    """The appendix' tables on the number of stages: rows by run, the run to reach, and the run whose cost is allowed."""
 
     rows: Mapping[str, StageCount]
     baseline: str
@@ -50,9 +50,13 @@ class StageCounts:
 class Paper:
     """What the report shows of the paper next to the runs of an experiment; by default nothing.
 
-    `shown` names the tables and figures. `rows` are the printed rows by run, in the paper's order. `reference` is the
-    run that all printed costs are fractions of, where that is not each run's own baseline. `bars` is the cost whose
-    reduction the paper draws as bars. With `discrepancy` the paper measures alpha and q on the models of these runs.
+    Args:
+        shown: The tables and figures, by name.
+        rows: The printed row of each run, in the paper's order.
+        reference: The run that all printed costs are fractions of, where that is not each run's own baseline.
+        bars: The cost whose reduction the paper draws as bars.
+        discrepancy: Whether the paper measures alpha and q on the models of these runs.
+        stage_counts: The tables on the number of stages.
     """
 
     shown: str = ""
@@ -64,5 +68,5 @@ class Paper:
 
 
 def with_baseline(run: str, end_to_end: Printed, progressive: Printed) -> dict[str, Printed]:
-    """The rows of a run and of its baseline, which stands first."""
+    """The printed rows of a run and of its baseline, the baseline first."""
     return {f"{run}-end-to-end": end_to_end, run: progressive}
