@@ -36,7 +36,7 @@ class Download:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set: the forms that its files can have on disk (the first that exists is used), its source, its terms."""
+    """One data set: the forms its files can have on disk (the first that exists is used), its source, its terms."""
 
     name: str
     title: str

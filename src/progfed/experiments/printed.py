@@ -39,7 +39,7 @@ class StageCount:
 
 @dataclass(frozen=True)
 class StageCounts:
-    """The appendix' tables on the number of stages: rows by run, the run to reach, and the run whose cost is allowed."""
+    """The appendix' tables on the number of stages: rows by run, the run to reach, and the run whose cost counts."""
 
     rows: Mapping[str, StageCount]
     baseline: str
