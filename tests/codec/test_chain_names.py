@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from progfed import rng
-from progfed.codec import Chain, Float, Half, Quantize, Rotate, Sparsify, Top, codec, schema_of
+from progfed.codec import Chain, Dither, Eden, Float, Half, Quantize, Rotate, Sparsify, Top, codec, schema_of
 from progfed.errors import UsageError
 from progfed.tensors import Tensors
 
@@ -64,6 +64,11 @@ def test_rate_is_the_nominal_share_of_four_bytes_a_parameter() -> None:
         "ROT+LQ-4": 1 / 8,
     }
     assert {name: codec(name).rate for name in rates} == rates
+    assert codec("EDEN-1").rate == 1 / 32
+    steps = [0.25, 1, 1.5, 2, 3, 4]
+    bits = [round(32 * codec(f"DQ-{step}").rate, 2) for step in steps]
+    assert bits == sorted(bits, reverse=True)
+    assert dict(zip(steps, bits, strict=True))[1.5] == 1.54
 
 
 def test_names_are_read_in_either_case_and_printed_in_one() -> None:
@@ -80,6 +85,9 @@ def test_names_are_read_in_either_case_and_printed_in_one() -> None:
         "ROT": Rotate(),
         "LQ-8+SP-25": Chain((Quantize(8), Sparsify(25))),
         "SP-25+LQ-8": Chain((Sparsify(25), Quantize(8))),
+        "DQ-1.5": Dither(1.5),
+        "DQ-10": Dither(10),
+        "EDEN-1": Eden(),
         "ROT+LQ-2+TOP-5": Chain((Rotate(), Quantize(2), Top(5))),
     }
     for name, value in values.items():
@@ -89,7 +97,11 @@ def test_names_are_read_in_either_case_and_printed_in_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "LQ", "LQ-3", "LQ-16", "LQ-8+", "+", "SP-0", "SP-100", "TOP-10@8", "zip", "LQ-8 SP-25", "LQ-4@7"]
+    "name",
+    [
+        *("", "LQ", "LQ-3", "LQ-16", "LQ-8+", "+", "SP-0", "SP-100", "TOP-10@8", "zip", "LQ-8 SP-25", "LQ-4@7"),
+        *("DQ", "DQ-0", "DQ-0.09", "DQ-11", "DQ-1.2345", "DQ--1", "EDEN", "EDEN-2"),
+    ],
 )
 def test_an_unknown_name_is_one_error_that_lists_what_there_is(name: str) -> None:
     with pytest.raises(UsageError, match=r"no codec is called .* LQ-8, LQ-4, LQ-2, LQ-1 .* LQ-8\+SP-25"):
@@ -102,6 +114,12 @@ def test_chains_that_make_no_sense_are_refused(name: str) -> None:
         codec(name)
     with pytest.raises(UsageError, match="at least one step"):
         Chain(())
+
+
+@pytest.mark.parametrize("name", ["ROT+DQ-1.5", "DQ-1.5+SP-25", "DQ-1+DQ-2", "EDEN-1+TOP-10", "ROT+EDEN-1"])
+def test_codecs_of_a_whole_message_are_no_steps_of_a_chain(name: str) -> None:
+    with pytest.raises(UsageError, match=r"(DQ-1|DQ-1\.5|EDEN-1) codes a whole message by itself"):
+        codec(name)
 
 
 def test_codecs_are_values_that_cannot_change() -> None:

@@ -13,7 +13,9 @@ def decoded(name: str, data: bytes, tensors: Tensors) -> Tensors:
     return codec(name).decode(memoryview(data), schema_of(tensors))
 
 
-@pytest.mark.parametrize("name", ["LQ-2", "LQ-4", "TOP-10", "RAND-25", "ROT+LQ-4", "TOP-10+LQ-8", "bf16"])
+@pytest.mark.parametrize(
+    "name", ["LQ-2", "LQ-4", "TOP-10", "RAND-25", "ROT+LQ-4", "TOP-10+LQ-8", "bf16", "DQ-1.5", "EDEN-1"]
+)
 def test_what_was_sent_and_what_is_remembered_add_up_to_what_was_wanted(name: str) -> None:
     draw = rng.generator(0)
     memory: Tensors = {}
@@ -71,3 +73,13 @@ def test_gradient_descent_comes_closer_with_feedback_than_it_can_without(name: s
 
     assert distance(remember=True) < close
     assert distance(remember=False) > far
+
+
+@pytest.mark.parametrize(("name", "bound"), [("DQ-1.5", 0.26), ("DQ-3", 3.6), ("EDEN-1", 1.6)])
+def test_the_memory_of_noise_in_proportion_to_the_message_stays_bounded(name: str, bound: float) -> None:
+    """Where the squared memory is a share c < 1 of the squared message, it ends near c / (1 - c) of the update."""
+    memory: Tensors = {}
+    for key in range(60):
+        update = torch.randn(4096, generator=rng.generator(key))
+        _, memory = feedback(codec(name), {"w": update}, memory, key)
+    assert float(memory["w"].pow(2).mean()) < bound

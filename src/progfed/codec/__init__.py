@@ -2,6 +2,8 @@
 
 from progfed.codec.base import LIMIT, Codec, Float, Schema, numel, schema_of
 from progfed.codec.chain import Chain
+from progfed.codec.dither import Dither
+from progfed.codec.eden import Eden
 from progfed.codec.feedback import feedback
 from progfed.codec.half import Half
 from progfed.codec.names import NAMES, codec
@@ -14,6 +16,8 @@ __all__ = [
     "NAMES",
     "Chain",
     "Codec",
+    "Dither",
+    "Eden",
     "Float",
     "Half",
     "Quantize",

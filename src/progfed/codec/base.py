@@ -28,9 +28,20 @@ def schema_of(tensors: Mapping[str, Tensor]) -> Schema:
     return {name: tuple(tensors[name].shape) for name in sorted(tensors)}
 
 
+def counts(schema: Schema) -> list[int]:
+    """How many numbers each tensor of a schema holds."""
+    return [math.prod(shape) for shape in schema.values()]
+
+
 def numel(schema: Schema) -> int:
     """How many numbers the tensors of a schema hold."""
-    return sum(math.prod(shape) for shape in schema.values())
+    return sum(counts(schema))
+
+
+def shaped(flat: Tensor, schema: Schema) -> Tensors:
+    """Numbers in a row as the tensors of a schema."""
+    pieces = torch.split_with_sizes(flat, counts(schema))
+    return {name: piece.view(shape) for (name, shape), piece in zip(schema.items(), pieces, strict=True)}
 
 
 def check_finite(values: NDArray[Any], limit: float, *, of: str) -> None:
@@ -67,6 +78,10 @@ class Codec(Protocol):
         """The length of the encoded tensors of this schema."""
         ...
 
+    def estimate(self, schema: Schema) -> int:
+        """The length that is to be expected; `size` where that is exact."""
+        ...
+
     def encode(self, tensors: Mapping[str, Tensor], key: int) -> bytes: ...
 
     def decode(self, data: memoryview, schema: Schema) -> Tensors: ...
@@ -83,6 +98,9 @@ class Float:
     def size(self, schema: Schema) -> int:
         return 4 * numel(schema)
 
+    def estimate(self, schema: Schema) -> int:
+        return self.size(schema)
+
     def encode(self, tensors: Mapping[str, Tensor], key: int) -> bytes:
         return b"".join(np.ascontiguousarray(tensors[name].detach().numpy(), "<f4").data for name in sorted(tensors))
 
@@ -91,9 +109,4 @@ class Float:
             raise MessageError("length", f"{len(data)} bytes instead of {self.size(schema)}")
         values = np.frombuffer(data, dtype="<f4").copy()
         check_finite(values, LIMIT, of="message")
-        flat = torch.from_numpy(values)
-        sizes = [math.prod(shape) for shape in schema.values()]
-        return {
-            name: piece.view(shape)
-            for (name, shape), piece in zip(schema.items(), flat.split_with_sizes(sizes), strict=True)
-        }
+        return shaped(torch.from_numpy(values), schema)

@@ -57,6 +57,9 @@ class Chain:
     def size(self, schema: Schema) -> int:
         return pipeline.size_of(self.steps, schema)
 
+    def estimate(self, schema: Schema) -> int:
+        return self.size(schema)
+
     def encode(self, tensors: Mapping[str, Tensor], key: int) -> bytes:
         return pipeline.encode(self.steps, tensors, key)
 

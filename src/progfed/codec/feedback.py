@@ -7,6 +7,8 @@ It helps where a codec loses a bounded share of what it is given, so that the me
 - LQ-b: the memory's largest number shrinks by 2 / (2**b - 1) a message (2/3 for LQ-2), relative to its range;
   not for LQ-1, where that factor is 2;
 - TOP-k and RAND-k: the squared memory shrinks by 1 - k/100;
+- DQ-x: the squared memory is x**2 / 12 of the squared message, so it stays bounded up to x = 3;
+- EDEN-1: it is 0.57 of it;
 - fp16, bf16: by the rounding.
 
 Not for SP-k, nor a chain with it: multiplying the kept numbers by 100/k overshoots, and unless k is above 50

@@ -6,6 +6,8 @@ import re
 
 from progfed.codec.base import Codec, Float
 from progfed.codec.chain import Chain
+from progfed.codec.dither import Dither
+from progfed.codec.eden import Eden
 from progfed.codec.half import Half
 from progfed.codec.quantize import Quantize
 from progfed.codec.rotate import Rotate
@@ -17,9 +19,11 @@ NAMES = """\
 float; fp16, bf16; LQ-8, LQ-4, LQ-2, LQ-1 (quantized, a range per tensor; LQ-4@1024: per 1024 numbers); \
 SP-25, SP-10, any SP-1 to SP-99 (random mask, rescaled); RAND-25 (not rescaled, for error feedback); \
 TOP-10 (largest magnitudes); ROT (random rotation); and chains of these in the order of encoding, \
-such as LQ-8+SP-25 or ROT+LQ-4"""
+such as LQ-8+SP-25 or ROT+LQ-4; alone: DQ-1.5, any DQ-0.1 to DQ-10 (one step for the whole message, in root mean \
+squares of its numbers; entropy-coded) and EDEN-1 (one bit, of fixed length)"""
 
 _STEP = re.compile(r"(?P<kind>LQ|SP|RAND|TOP)-(?P<number>\d{1,2})(?:@(?P<chunk>\d{1,9}))?|(?P<plain>ROT|FP16|BF16)")
+_ALONE = re.compile(r"DQ-(?P<step>\d{1,2}(?:\.\d{1,3})?)|EDEN-1")
 
 
 def codec(name: str) -> Codec:
@@ -33,8 +37,23 @@ def codec(name: str) -> Codec:
     """
     if name.lower() == "float":
         return Float()
-    steps = tuple(_step(part, name) for part in name.upper().split("+"))
+    parts = name.upper().split("+")
+    alone = [match for part in parts if (match := _ALONE.fullmatch(part))]
+    if alone and len(parts) > 1:
+        raise UsageError(f"codec {name}: {alone[0][0]} codes a whole message by itself; use it without other steps")
+    if alone:
+        return _alone(alone[0], name)
+    steps = tuple(_step(part, name) for part in parts)
     return steps[0] if len(steps) == 1 else Chain(steps)
+
+
+def _alone(match: re.Match[str], name: str) -> Codec:
+    if not match["step"]:
+        return Eden()
+    try:
+        return Dither(float(match["step"]))
+    except UsageError as error:
+        raise UsageError(f"no codec is called {name!r}: {error}; there are {NAMES}") from None
 
 
 def _step(part: str, name: str) -> Step:

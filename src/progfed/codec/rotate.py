@@ -61,6 +61,18 @@ class Rotate(Step):
         return values
 
 
+def block_size(count: int) -> int:
+    """The largest power of two that fits a tensor of so many numbers, at most `LARGEST`."""
+    return min(LARGEST, 1 << max(0, count.bit_length() - 1))
+
+
+def block_starts(count: int) -> list[int]:
+    """Where the blocks of a tensor begin; the last one may overlap the one before."""
+    size = block_size(count)
+    whole = list(range(0, count - size + 1, size))
+    return [*whole, count - size] if count % size else whole
+
+
 class _Hadamard:
     """Signs and scratch space for the rotation of one message."""
 
@@ -71,14 +83,8 @@ class _Hadamard:
 
     def blocks(self, array: Array) -> list[tuple[Array, Array]]:
         """Views of the blocks of a tensor in the order of rotation, each with its signs."""
-        if not len(array):
-            return []
-        size = min(LARGEST, 1 << (len(array).bit_length() - 1))
-        signs = self._signs[:size]
-        starts = list(range(0, len(array) - size + 1, size))
-        if len(array) % size:
-            starts.append(len(array) - size)
-        return [(array[start : start + size], signs) for start in starts]
+        size = block_size(len(array))
+        return [(array[start : start + size], self._signs[:size]) for start in block_starts(len(array))]
 
     def transform(self, block: Array) -> None:
         """The orthogonal Walsh-Hadamard transform in place: every pass adds and subtracts neighbours into two halves.

@@ -14,14 +14,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from progfed.codec import bits as wire
-from progfed.codec.base import LIMIT, Schema, check_finite
+from progfed.codec.base import LIMIT, Schema, check_finite, counts, numel, shaped
 from progfed.codec.bits import Array
 from progfed.errors import MessageError
 from progfed.tensors import Tensors
@@ -108,6 +107,9 @@ class Step(ABC):
     def size(self, schema: Schema) -> int:
         return size_of((self,), schema)
 
+    def estimate(self, schema: Schema) -> int:
+        return self.size(schema)
+
     def encode(self, tensors: Mapping[str, Tensor], key: int) -> bytes:
         return encode((self,), tensors, key)
 
@@ -140,11 +142,7 @@ def name_of(steps: Sequence[Step]) -> str:
 
 def size_of(steps: Sequence[Step], schema: Schema) -> int:
     """The length of every message of these steps."""
-    return _size(steps, len(schema), sum(_counts(schema)))
-
-
-def _counts(schema: Schema) -> list[int]:
-    return [prod(shape) for shape in schema.values()]
+    return _size(steps, len(schema), numel(schema))
 
 
 def _size(steps: Sequence[Step], tensors: int, total: int) -> int:
@@ -157,7 +155,7 @@ def _size(steps: Sequence[Step], tensors: int, total: int) -> int:
 
 def encode(steps: Sequence[Step], tensors: Mapping[str, Tensor], key: int) -> bytes:
     """Run the steps left to right, then pack what is left."""
-    flow, sides = Flow([_flat(name, tensors[name]) for name in sorted(tensors)]), []
+    flow, sides = Flow([flat(name, tensors[name]) for name in sorted(tensors)]), []
     for step in steps:
         side, flow = step.forward(flow, key)
         sides.append(side)
@@ -174,27 +172,26 @@ def decode(steps: Sequence[Step], data: memoryview, schema: Schema) -> Tensors:
     The coder goes first wherever it stands: it reads each number by itself, so it need not wait for the numbers
     that a mask left out to be put back.
     """
-    counts = _counts(schema)
-    size = _size(steps, len(counts), sum(counts))
+    size = size_of(steps, schema)
     if len(data) != size:
         raise MessageError("length", f"{len(data)} bytes instead of {size} for {name_of(steps)}")
-    layouts, sides, at = [Layout(np.array(counts, dtype=np.int64))], [], 0
+    layouts, sides, at = [Layout(np.array(counts(schema), dtype=np.int64))], [], 0
     for step in steps:
-        end = at + step.side_size(len(counts), layouts[-1].total)
+        end = at + step.side_size(len(schema), layouts[-1].total)
         sides.append(data[at:end])
         layouts.append(step.layout(sides[-1], layouts[-1]))
         at = end
     values = _floats(steps, data[at:], sides, layouts)
     for place in reversed(range(len(steps))):
         values = steps[place].back(values, sides[place], (layouts[place], layouts[place + 1]))
-    pieces = torch.split_with_sizes(torch.from_numpy(values), counts)
-    return {name: piece.view(shape) for (name, shape), piece in zip(schema.items(), pieces, strict=True)}
+    return shaped(torch.from_numpy(values), schema)
 
 
-def _flat(name: str, tensor: Tensor) -> Array:
-    flat: Array = tensor.detach().to("cpu", torch.float32).reshape(-1).numpy()
-    check_finite(flat, LIMIT, of=f"tensor {name}")
-    return flat
+def flat(name: str, tensor: Tensor) -> Array:
+    """The numbers of a tensor in a row, as float32; refuses what is not finite or exceeds `LIMIT`."""
+    row: Array = tensor.detach().to("cpu", torch.float32).reshape(-1).numpy()
+    check_finite(row, LIMIT, of=f"tensor {name}")
+    return row
 
 
 def _bits(steps: Sequence[Step]) -> int:
