@@ -19,9 +19,9 @@ from torch import Tensor
 
 from progfed import rng
 from progfed.codec import entropy, laplace
-from progfed.codec.base import Schema, counts, numel, shaped
+from progfed.codec.base import LIMIT, Schema, check_finite, counts, numel, shaped
 from progfed.codec.bits import PIECE, Array, Stream
-from progfed.codec.step import DECODED_LIMIT, LIMIT, check_finite, flat
+from progfed.codec.step import DECODED_LIMIT, flat
 from progfed.errors import MessageError, UsageError
 from progfed.tensors import Tensors
 
