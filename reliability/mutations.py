@@ -98,7 +98,7 @@ MUTATIONS = (
     Mutation(
         "enough updates",
         "server/replies.py",
-        "if self.valid < self._recipe.needed:",
+        "if self._valid < self._recipe.needed:",
         "if False:",
         (CLIENTS, "without_any_reply"),
     ),

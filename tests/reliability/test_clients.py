@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,11 @@ from progfed.population import FederatedData
 from progfed.recipe.aggregate import Median
 from progfed.runs.plan import plan
 from progfed.schedule import Phase
+from progfed.server.broadcast import Broadcast
 from progfed.server.loop import Round, federate
-from progfed.server.replies import Inbox
-from progfed.wire.engine import Update
-from progfed.wire.message import UP, Envelope, seal
+from progfed.server.replies import collect
+from progfed.wire.engine import ClientState, Task, Update
+from progfed.wire.message import DOWN, UP, Envelope, seal
 from reliability import workspace
 
 RUN = "0" * 16
@@ -110,6 +112,17 @@ def test_a_round_without_any_reply_ends_with_a_sentence() -> None:
         rounds(drop=1.0)
 
 
+@dataclass
+class Answering:
+    """An engine that gives these updates, whatever the tasks are."""
+
+    updates: list[Update]
+    client_states: dict[int, ClientState] = field(default_factory=dict)
+
+    def __call__(self, tasks: Sequence[Task]) -> Iterable[Update]:
+        return self.updates
+
+
 def test_weights_are_renormalised_over_those_who_answered() -> None:
     recipe = plain().experiment.recipe
     schema = {"w": (1,)}
@@ -119,10 +132,13 @@ def test_weights_are_renormalised_over_those_who_answered() -> None:
         return Update(client, seal(envelope, {"w": torch.tensor([value])}, recipe.up, 0))
 
     phase = Phase(1, 1)
-    inbox = Inbox(dict.fromkeys((0, 1, 2), phase), (4, 6, 8), {phase: schema}, recipe, Envelope(UP, RUN, 1, 1))
-    delta = recipe.combine(inbox.open([update(2, 8, 4.0), update(0, 4, 1.0)]), 1)
-    assert delta["w"].item() == (4 * 1.0 + 8 * 4.0) / 12
-    assert (inbox.valid, inbox.rejected, inbox.loss) == (2, {"missing": 1}, 3.0)
+    tasks = [Task(client, 1, phase, 0.1, b"") for client in (0, 1, 2)]
+    engine, sent = Answering([update(2, 8, 4.0), update(0, 4, 1.0)]), Broadcast({}, {}, Envelope(DOWN, RUN, 1, 1))
+    with collect(engine, tasks, sent, recipe=recipe, sizes=(4, 6, 8), schemas={phase: schema}) as replies:
+        mean = recipe.combine(replies, 1)
+    assert mean["w"].item() == (4 * 1.0 + 8 * 4.0) / 12
+    found = replies.summary
+    assert (found.clients, found.rejected, found.loss) == (2, {"missing": 1}, 3.0)
 
 
 @pytest.mark.parametrize(

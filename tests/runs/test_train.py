@@ -192,7 +192,7 @@ from pathlib import Path
 from tiny import tiny_experiment, tiny_recipe
 from progfed.experiment import train
 from progfed.schedule import progressive
-from progfed.server import fedadam
+from progfed.recipe.optimizers import fedadam
 recipe = tiny_recipe(server=fedadam(), schedule=progressive(24, stages=3, warmup=2))
 options = dict(data=Path("."), workers=2, checkpoint_every=4)
 for record in train(tiny_experiment(recipe=recipe), Path({folder!r}), **options):

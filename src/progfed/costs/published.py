@@ -12,24 +12,37 @@ codec. Two of its habits are part of every printed figure, so they are part of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterable
 
-from progfed.schedule import Phase, Schedule
+from progfed.costs import Costs
+from progfed.recipe.recipe import Recipe
+from progfed.recipe.turns import Turn
+from progfed.schedule import Phase, within
 
-Trained = Callable[[Phase], int]
-"""How many parameters a client trains, and sends, in a round of a phase."""
+
+def cohort_bytes(recipe: Recipe, turn: Turn, depths: Iterable[int], *, closes: bool, costs: Costs) -> int:
+    """What a round is billed for clients each of which can train up to the stage in `depths`."""
+    return sum(
+        clients * paper_bytes(recipe, turn.index, turn.offset, closes=closes, depth=depth, costs=costs)
+        for depth, clients in Counter(depths).items()
+    )
 
 
-def paper_bytes(schedule: Schedule, index: int, offset: int, *, closes: bool, trained: Trained, rate: float) -> int:
+def paper_bytes(recipe: Recipe, index: int, offset: int, *, closes: bool, depth: int, costs: Costs) -> int:
     """What one client's round is billed: the round after `offset` others of phase `index`, its last if it `closes`.
 
-    `rate` is the nominal size of a compressed update, relative to floats.
+    `depth` is the deepest stage that the client can train.
     """
-    phase = schedule[index]
+
+    def trained(phases: Iterable[Phase]) -> int:
+        return sum(costs.trained_parameters(within(phase, depth)) for phase in phases)
+
+    phase = recipe.schedule[index]
     if phase.warmup:
-        before = [earlier for earlier in schedule[:index] if not earlier.warmup][-1:]
-        parameters = sum(map(trained, before)) + (offset + 1) * trained(phase)
+        before = [earlier for earlier in recipe.schedule[:index] if not earlier.warmup][-1:]
+        parameters = trained(before) + (offset + 1) * trained([phase])
     else:
-        later = [later for later in schedule[index + 1 :] if not later.warmup][:1]
-        parameters = trained(later[0] if closes and later else phase)
-    return round(4 * rate * parameters)
+        later = [later for later in recipe.schedule[index + 1 :] if not later.warmup][:1]
+        parameters = trained(later if closes and later else [phase])
+    return round(4 * recipe.up.rate * parameters)

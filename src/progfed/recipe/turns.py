@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from progfed.recipe.growth import Growth
+from progfed.recipe.growth import Growth, Watch, stalled
 from progfed.recipe.rate import Moment
+from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase, Schedule, length
+from progfed.tensors import Tensors, of_parts, sub
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,25 @@ class Turn:
     moment: Moment
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """What a round that is over means for its phase.
+
+    `closes` tells its last round, `freed` how many rounds of its budget the phase then left; `signal` is what the
+    growth policy looks at, and `watch` what it knows from now on.
+    """
+
+    closes: bool
+    freed: int
+    signal: float | None
+    watch: Watch
+
+
+def next_turn(recipe: Recipe, number: int, watch: Watch) -> Turn | None:
+    """The round after round `number`, in the schedule as it turned out so far; None after the last."""
+    return turn_at(realised(recipe.schedule, recipe.growth, watch.lengths), number + 1)
+
+
 def turn_at(schedule: Schedule, number: int) -> Turn | None:
     """Round `number` of a schedule, counted from 1 with warm-up included; None after the last."""
     before = done = 0
@@ -43,6 +64,25 @@ def turn_at(schedule: Schedule, number: int) -> Turn | None:
         before += phase.rounds
         done += counts * phase.rounds
     return None
+
+
+def ending(turn: Turn, recipe: Recipe, watch: Watch, *, loss: float, before: Tensors, after: Tensors) -> Ending:
+    """Whether a round was the last of its phase: by the schedule, or by a policy that has seen its loss and its step.
+
+    `before` and `after` are the parameters on both sides of the step, without buffers in `after`.
+    """
+    done, growth = turn.offset + 1, recipe.growth
+    closes = done == turn.phase.rounds
+    if growth is not None and may_end(turn.phase, turn.index, recipe.schedule):
+        newest = of_parts(after, [f"E{max(turn.phase.trained_blocks)}"])
+        watch = growth.see(watch, loss, sub(newest, before))
+        closes = closes or (done >= growth.least and stalled(growth, watch))
+    return Ending(
+        closes=closes,
+        freed=turn.phase.rounds - done if closes else 0,
+        signal=watch.signal[-1] if watch.signal else None,
+        watch=Watch(lengths=(*watch.lengths, done)) if closes and growth is not None else watch,
+    )
 
 
 def may_end(phase: Phase, place: int, schedule: Schedule) -> bool:

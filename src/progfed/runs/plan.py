@@ -47,9 +47,7 @@ def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     costs, recipe = costs_of(experiment, known), experiment.recipe
     model = costs.model
     deepest: Sequence[int] = getattr(experiment.data, "deepest", ())
-    check(model, recipe, deepest)
-    if clients := experiment.clients or getattr(experiment.data, "clients", 0):
-        recipe.check_population(clients)
+    check(model, recipe, deepest, clients=experiment.clients or getattr(experiment.data, "clients", 0))
     stages: dict[int, Plan] = {}
     total = Cost()
     for index, phase in enumerate(recipe.schedule):
@@ -92,11 +90,8 @@ def _spent(experiment: Experiment, index: int, costs: Costs, depth: int) -> Cost
     recipe, rounds = experiment.recipe, experiment.recipe.schedule[index].rounds
     cost = costs.phase(within(recipe.schedule[index], depth))
     visits = recipe.asked(experiment.clients or math.inf) * rounds
-    rule = partial(paper_bytes, recipe.schedule, index, rate=recipe.up.rate)
-    bills = [
-        rule(number, closes=number == rounds - 1, trained=lambda own: costs.trained_parameters(within(own, depth)))
-        for number in range(rounds)
-    ]
+    bill = partial(paper_bytes, recipe, index, depth=depth, costs=costs)
+    bills = [bill(number, closes=number == rounds - 1) for number in range(rounds)]
     return Cost(
         down_bytes=visits * message_size(recipe.down, cost.down),
         up_bytes=visits * message_size(recipe.up, cost.up),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from progfed import rng
@@ -12,13 +12,12 @@ from progfed.errors import MessageError, TrainingError
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, add, of_parts, sub
-from progfed.wire.engine import Engine, Task, Update
-from progfed.wire.message import ASK, CHANGE, Envelope, kind_of, model_digest, seal, seal_body, unseal
+from progfed.wire.message import CHANGE, Envelope, model_digest, seal, seal_body
 
 
-@dataclass
-class Downlink:
-    """What the server sends in a round, what clients hold after it, and what answering those who ask has cost.
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server sends in a round, and the model that clients hold after it, where they are sent changes.
 
     There is one message for each sub-model that clients of the round train: one, where nobody is too weak for it.
     """
@@ -26,8 +25,6 @@ class Downlink:
     messages: dict[Phase, bytes]
     held: Tensors
     envelope: Envelope
-    extra_down: int = 0
-    extra_up: int = 0
 
     def whole(self) -> bytes:
         """The whole model for a client that asks: without loss, so that all hold the same."""
@@ -36,7 +33,7 @@ class Downlink:
 
 def broadcast(
     params: Tensors, held: Tensors, model: Progressive, recipe: Recipe, envelope: Envelope, phases: Iterable[Phase]
-) -> Downlink:
+) -> Broadcast:
     """Encode x_t^s once: whole, or as the change of the model that clients hold.
 
     What a codec loses of a change stays in the difference to the next one: error feedback, without a memory of its own.
@@ -52,7 +49,7 @@ def broadcast(
 
 def _encoded(
     params: Tensors, held: Tensors, model: Progressive, recipe: Recipe, envelope: Envelope, phases: Iterable[Phase]
-) -> Downlink:
+) -> Broadcast:
     sent = {phase: of_parts(params, model.parts(phase)) for phase in phases}
     key = rng.number(recipe.seed, "down", envelope.round)
     if not recipe.delta:
@@ -60,39 +57,12 @@ def _encoded(
             phase: seal(replace(envelope, stage=phase.stage), tensors, recipe.down, key)
             for phase, tensors in sent.items()
         }
-        return Downlink(messages, {}, envelope)
-    ((phase, whole),) = sent.items()  # `federate.check` has refused weak devices here
+        return Broadcast(messages, {}, envelope)
+    ((phase, whole),) = sent.items()  # `server.checks` has refused weak devices here
     held = hold(held, model, phase, seed=recipe.seed)
     change = sub(whole, held)
     body = recipe.down.encode(change, key)
     arrived = recipe.down.decode(memoryview(body), schema_of(change))
     opening = replace(envelope, kind=CHANGE, base=model_digest(held))
     message = seal_body(opening, schema_of(change), recipe.down, body)
-    return Downlink({phase: message}, add(held, arrived), envelope)
-
-
-def exchange(engine: Engine, tasks: Sequence[Task], downlink: Downlink) -> Iterator[Update]:
-    """Hand out the tasks and pass on the updates; clients that ask for the whole model get it and try again."""
-    asking: set[int] = set()
-    for update in engine(tasks):
-        if downlink.held and _asks(update, downlink.envelope):
-            asking.add(update.client)
-            downlink.extra_up += len(update.message)
-        else:
-            yield update
-    if asking:
-        whole = downlink.whole()
-        again = [replace(task, message=whole) for task in tasks if task.client in asking]
-        downlink.extra_down += len(whole) * len(again)
-        yield from engine(again)
-
-
-def _asks(update: Update, envelope: Envelope) -> bool:
-    """Whether an update is a valid request for the whole model; anything else is the inbox's to judge."""
-    if kind_of(update.message) != ASK:
-        return False
-    try:
-        unseal(update.message, replace(envelope, kind=ASK, client=update.client), {}, Float())
-    except MessageError:
-        return False
-    return True
+    return Broadcast({phase: message}, add(held, arrived), envelope)

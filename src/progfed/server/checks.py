@@ -14,8 +14,12 @@ from progfed.recipe.recipe import Recipe
 from progfed.tensors import Tensors, bounded, finite
 
 
-def check(model: Progressive, recipe: Recipe, deepest: Sequence[int] = ()) -> None:
-    """Refuse what cannot work before anything is trained."""
+def check(model: Progressive, recipe: Recipe, deepest: Sequence[int], *, clients: int) -> None:
+    """Refuse what cannot work before anything is trained.
+
+    `deepest` are the deepest stages that clients can train (empty: all of them); `clients` is their number, 0 where it
+    is not known.
+    """
     model.check(recipe.schedule)
     if deepest and min(deepest) < max(phase.stage for phase in recipe.schedule):
         if recipe.privacy:
@@ -44,6 +48,8 @@ def check(model: Progressive, recipe: Recipe, deepest: Sequence[int] = ()) -> No
             f"{model.name} has running statistics ({min(buffers)}, …) that {lossy[0]} would distort: "
             "use a model with group normalisation, or send floats"
         )
+    if clients:
+        recipe.check_population(clients)
 
 
 def check_model(params: Tensors, state: optimizers.State, number: int) -> None:

@@ -1,50 +1,152 @@
-"""How the server opens the updates of a round: all is checked, what is wrong is counted, and the round goes on."""
+"""How the server collects the updates of a round: all is checked, what is wrong is counted, and the round goes on."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-from progfed.codec import Schema
+from progfed.codec import Float, Schema
 from progfed.errors import MessageError, TrainingError
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
+from progfed.server.broadcast import Broadcast
 from progfed.tensors import Tensors
-from progfed.wire.engine import Update
-from progfed.wire.message import Envelope, unseal
+from progfed.wire.engine import Engine, Task, Update
+from progfed.wire.message import ASK, UP, Envelope, kind_of, unseal
 
 
-class Inbox:
-    """Opens the updates of a round in the order of those asked, whatever order they come in, and counts the rejected.
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What came back in a round.
+
+    The updates of `clients` clients were valid; `loss` is their mean over examples. `rejected` counts the others by
+    reason, `surplus` the reserves that answered and were not needed. `trained` counts the examples that were trained
+    on, by sub-model. `up_bytes` is the length of all updates; `asked_up` that of the requests for a whole model, and
+    `asked_down` that of the models which were sent on request.
+    """
+
+    loss: float
+    clients: int
+    rejected: dict[str, int]
+    surplus: int
+    trained: Mapping[Phase, int]
+    up_bytes: int
+    asked_up: int
+    asked_down: int
+
+
+@contextmanager
+def collect(
+    engine: Engine,
+    tasks: Sequence[Task],
+    sent: Broadcast,
+    *,
+    recipe: Recipe,
+    sizes: Sequence[int],
+    schemas: Mapping[Phase, Schema],
+) -> Iterator[Replies]:
+    """Hand out the tasks and open the updates while the block iterates over the replies.
+
+    `tasks` are in the order in which updates are summed up; `sizes[i]` is the most examples that client i may claim,
+    and `schemas` says what an update of each sub-model holds. When the block is left, the replies that it did not take
+    are opened and counted as well, training stops where too few were valid, and `summary` is there.
+    """
+    replies = Replies(engine, tasks, sent, recipe, sizes, schemas)
+    try:
+        yield replies
+        replies.finish()
+    finally:
+        replies.give_up()
+
+
+class Replies:
+    """Weights and changes of the valid updates, each once, in the order of the tasks, whatever order they come in.
 
     The first `recipe.cohort` valid ones in that order are used: who answered decides which, never who was faster.
-    `asked` says what each was asked to train, and `schemas` what an update then holds; `trained` counts examples.
+    This is an iterator without `close`, which a generator of the aggregate's own would call when it stops early.
     """
+
+    summary: Summary
+    """Set by `finish`, when all replies are in."""
 
     def __init__(
         self,
-        asked: Mapping[int, Phase],
+        engine: Engine,
+        tasks: Sequence[Task],
+        sent: Broadcast,
+        recipe: Recipe,
         sizes: Sequence[int],
         schemas: Mapping[Phase, Schema],
-        recipe: Recipe,
-        expected: Envelope,
     ) -> None:
-        self._asked, self._sizes, self._schemas, self._recipe, self._expected = asked, sizes, schemas, recipe, expected
+        self._phases = {task.client: task.phase for task in tasks}
+        self._sent, self._recipe, self._sizes, self._schemas = sent, recipe, sizes, schemas
         self._why = ""
         self._losses = 0.0
-        self.rejected: Counter[str] = Counter()
-        self.trained: Counter[Phase] = Counter()
-        self.up_bytes = self.examples = self.valid = self.surplus = 0
+        self._rejected: Counter[str] = Counter()
+        self._trained: Counter[Phase] = Counter()
+        self._up_bytes = self._asked_up = self._asked_down = self._examples = self._valid = self._surplus = 0
+        self._opened = self._open_all(self._exchange(engine, tasks))
 
-    def open(self, updates: Iterable[Update]) -> Iterator[tuple[float, Tensors]]:
-        """Weights and changes of the valid updates; an update that comes early waits, so that sums keep their order."""
+    def __iter__(self) -> Replies:
+        return self
+
+    def __next__(self) -> tuple[float, Tensors]:
+        return next(self._opened)
+
+    def finish(self) -> None:
+        """Open what is left, and stop where too few updates were valid: an average of garbage is worse than none."""
+        for _ in self._opened:
+            pass
+        if self._valid < self._recipe.needed:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(self._rejected.items()))
+            large = self._rejected["not finite"]
+            hint = "; lower the learning rate, or use a codec for larger numbers" if large else ""
+            raise TrainingError(
+                f"round {self._sent.envelope.round}: {self._valid} of {len(self._phases)} updates were valid, "
+                f"{self._recipe.needed} needed ({reasons}; first: {self._why or 'no reply'}){hint}"
+            )
+        self.summary = Summary(
+            loss=self._losses / max(self._examples, 1),
+            clients=self._valid,
+            rejected=dict(self._rejected),
+            surplus=self._surplus,
+            trained=dict(self._trained),
+            up_bytes=self._up_bytes,
+            asked_up=self._asked_up,
+            asked_down=self._asked_down,
+        )
+
+    def give_up(self) -> None:
+        """Let go of what is still to come, if anything is: the round has failed."""
+        self._opened.close()
+
+    def _exchange(self, engine: Engine, tasks: Sequence[Task]) -> Iterator[Update]:
+        """Hand out the tasks and pass on the updates; clients that ask for the whole model get it and try again."""
+        # the deepest first: a replica of one sub-model is made once a round, not once a client
+        tasks = sorted(tasks, key=lambda task: -task.phase.stage)
+        asking: set[int] = set()
+        for update in engine(tasks):
+            if self._sent.held and _asks(update, self._sent.envelope):
+                asking.add(update.client)
+                self._asked_up += len(update.message)
+            else:
+                yield update
+        if asking:
+            whole = self._sent.whole()
+            again = [replace(task, message=whole) for task in tasks if task.client in asking]
+            self._asked_down += len(whole) * len(again)
+            yield from engine(again)
+
+    def _open_all(self, updates: Iterable[Update]) -> Generator[tuple[float, Tensors], None, None]:
+        """Open updates in the order of the tasks; one that comes early waits, so that sums keep their order."""
         waiting: dict[int, Update] = {}
         seen: set[int] = set()
-        order, turn = tuple(self._asked), 0
+        order, turn = tuple(self._phases), 0
         for update in updates:
-            self.up_bytes += len(update.message)
-            if update.client not in self._asked or update.client in seen:
+            self._up_bytes += len(update.message)
+            if update.client not in self._phases or update.client in seen:
                 self._reject(MessageError("unexpected", f"client {update.client} was not asked, or answered before"))
                 continue
             seen.add(update.client)
@@ -55,43 +157,38 @@ class Inbox:
         for client in order:
             if client in waiting:
                 yield from self._open(waiting[client])
-        if missing := len(self._asked) - len(seen):
-            self.rejected["missing"] += missing
+        if missing := len(self._phases) - len(seen):
+            self._rejected["missing"] += missing
 
     def _open(self, update: Update) -> Iterator[tuple[float, Tensors]]:
-        phase, most = self._asked[update.client], self._sizes[update.client]
-        if self.valid == self._recipe.cohort:
-            self.surplus += 1
-            self.trained[phase] += most
+        phase, most = self._phases[update.client], self._sizes[update.client]
+        if self._valid == self._recipe.cohort:
+            self._surplus += 1
+            self._trained[phase] += most
             return
-        expected = replace(self._expected, stage=phase.stage, client=update.client, examples=most)
+        expected = replace(self._sent.envelope, kind=UP, stage=phase.stage, client=update.client, examples=most)
         try:
             found, change = unseal(update.message, expected, self._schemas[phase], self._recipe.up)
         except MessageError as error:
             self._reject(error)
             return
-        self.valid += 1
-        self.examples += found.examples
-        self.trained[phase] += found.examples
+        self._valid += 1
+        self._examples += found.examples
+        self._trained[phase] += found.examples
         self._losses += found.loss * found.examples
         yield (found.examples if self._recipe.weighting == "examples" else 1.0), change
 
     def _reject(self, error: MessageError) -> None:
-        self.rejected[error.reason] += 1
+        self._rejected[error.reason] += 1
         self._why = self._why or str(error)
 
-    @property
-    def loss(self) -> float:
-        """The mean loss over the examples of the valid updates."""
-        return self._losses / max(self.examples, 1)
 
-    def check(self, number: int) -> None:
-        """Stop where too few updates were valid: an average of garbage is worse than none."""
-        if self.valid < self._recipe.needed:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(self.rejected.items()))
-            hint = "; lower the learning rate, or use a codec for larger numbers" if self.rejected["not finite"] else ""
-            raise TrainingError(
-                f"round {number}: {self.valid} of {len(self._asked)} updates were valid, "
-                f"{self._recipe.needed} needed "
-                f"({reasons}; first: {self._why or 'no reply'}){hint}"
-            )
+def _asks(update: Update, envelope: Envelope) -> bool:
+    """Whether an update is a valid request for the whole model; anything else is opened as an update."""
+    if kind_of(update.message) != ASK:
+        return False
+    try:
+        unseal(update.message, replace(envelope, kind=ASK, client=update.client), {}, Float())
+    except MessageError:
+        return False
+    return True
