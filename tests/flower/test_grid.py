@@ -19,10 +19,19 @@ from flower.flower_grid import MemoryGrid
 from progfed.codec import Quantize, Sparsify
 from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, TrainingError, UsageError
-from progfed.flower.apps import HOLDERS, SIZES, client, known_sizes, noting, read_numbers, read_sizes, simulation
+from progfed.flower.apps import (
+    HOLDERS,
+    SIZES,
+    client,
+    known_sizes,
+    noting,
+    read_numbers,
+    read_sizes,
+    server_app,
+    simulation,
+)
 from progfed.flower.grid import GRACE, GridEngine, Patience
 from progfed.flower.node import client_app, clients_of
-from progfed.flower.serve import server_app
 from progfed.flower.wire import pack_update, unpack_update
 from progfed.recipe.privacy import Privacy
 from progfed.recipe.recipe import Local, Recipe

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -20,13 +23,14 @@ from progfed.runs.train import Setup, setup, train
 from progfed.wire.engine import Engine
 
 try:
+    from flwr.app import Context
     from flwr.clientapp import ClientApp
-    from flwr.serverapp import ServerApp
+    from flwr.serverapp import Grid, ServerApp
 
     from progfed.flower.grid import LOG, GridEngine, Patience
     from progfed.flower.node import client_app
-    from progfed.flower.serve import server_app
     from progfed.flower.simulated_nodes import simulated
+    from progfed.flower.supernode import hasten_content
 except ImportError as missing:
     raise UsageError(f"Flower is not installed ({missing}): install progfed[flower]") from missing
 
@@ -36,6 +40,9 @@ SIZES = "clients.json"
 """The file of a run in which the server keeps how many examples each client has, as the nodes told it."""
 HOLDERS = "nodes.json"
 """The file of a run in which the server keeps which node has held which client first."""
+
+Main = Callable[[GridEngine, Mapping[str, Any]], None]
+"""Trains on an engine, given the settings of the run (`[tool.flwr.app.config]`, and `flwr run --run-config`)."""
 
 
 def client(experiment: Experiment) -> ClientApp:
@@ -54,6 +61,32 @@ def server(experiment: Experiment) -> ServerApp:
     Every round is committed before the next begins; a run that was interrupted is continued by the same `flwr run`.
     """
     return server_app(partial(serve, experiment), deadline=experiment.recipe.deadline)
+
+
+def server_app(main: Main, *, deadline: float = math.inf) -> ServerApp:
+    """A server app that calls `main`. Settings `deadline` and `start` (seconds) say how patient the engine is.
+
+    A recipe's own `deadline` can shorten a round, and cannot lengthen it.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def run(grid: Grid, context: Context) -> None:
+        _speak()
+        hasten_content()
+        settings = context.run_config
+        chosen = {name: float(str(settings[name])) for name in ("deadline", "start") if name in settings}
+        main(GridEngine(grid, Patience(**chosen).within(deadline)), settings)
+
+    return app
+
+
+def _speak() -> None:
+    """Let the engine's own log reach `flwr log`; the root's would carry a line per request, and slow the run down."""
+    if not LOG.handlers:
+        LOG.addHandler(logging.StreamHandler(sys.stdout))
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
 
 
 def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any]) -> None:
