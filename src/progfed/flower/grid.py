@@ -1,9 +1,9 @@
 """The engine over a Flower grid: tasks go to the nodes that hold their clients, updates come back as they arrive.
 
 Which node holds which client is never guessed from a position in a list: the nodes are asked, and a client stays with
-the node that held it first. A client whose node is gone, fails, or misses the deadline gives no update, which the inbox
+the node that held it first. A client whose node is gone, fails, or misses the deadline gives no update, which the loop
 counts as missing; what comes after the deadline is left where it is, and cannot disturb a later round. What is not
-readable is handed on for the inbox to count.
+readable is handed on for the server to reject.
 """
 
 from __future__ import annotations
