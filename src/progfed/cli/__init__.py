@@ -1,4 +1,4 @@
-"""The commands; the only place that prints or parses arguments."""
+"""The commands: the only place that prints or parses arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXIT_CODES = (
 
 
 class _PlainHelp:
-    """Help without the backslash that Typer puts before every bracket, for a markup that is not used here."""
+    """Help texts without the backslash that Typer puts before brackets for a markup that is not used here."""
 
     def get_help(self, context: Any) -> str:
         text: str = super().get_help(context)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""`progfed analyse` and `progfed theorem`: what the convergence section says, measured."""
+"""`progfed analyse` and `progfed theorem`: the paper's convergence section, measured."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def analyse(
 
 
 def _analysed(trained: Trained, examples: int | None, only: str | None) -> list[Path]:
-    """The files that were written for a run."""
+    """Analyse one run; returns the files that were written."""
     written: list[Path] = []
     if not trained.models:
         _say(f"{trained.path}: no model is kept there, and the run is not finished: train with --keep N")
@@ -102,7 +102,7 @@ def theorem(
 
 
 def _totals(longest: int) -> list[int]:
-    """Numbers of iterations from 100 on, two in each power of ten, up to the longest."""
+    """Numbers of iterations from 100 up to the longest, two in each power of ten."""
     totals = [round(10 ** (half / 2)) for half in range(4, 13)]
     if longest < totals[1]:
         raise UsageError(f"--longest {longest} leaves no two T to fit a slope to: give at least {totals[1]}, or 0")
@@ -129,7 +129,7 @@ def _tell_rate(found: Rate) -> None:
 
 
 def _plain(bound: Bound) -> dict[str, Any]:
-    """Without infinities, which JSON lacks."""
+    """The bound as plain values, without infinities, which JSON cannot hold."""
     values = asdict(bound) | {"holds": bound.holds, "remark_holds": bound.remark_holds}
     return {name: None if value == float("inf") else value for name, value in values.items()}
 

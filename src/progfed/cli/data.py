@@ -159,7 +159,7 @@ def _distribution(data: FederatedData, shown: list[int], counts: np.ndarray, out
 
 
 def _drawn(data: FederatedData, shown: list[int], counts: np.ndarray) -> Table:
-    """At most twenty of the clients shown, each with a bar per label, scaled to its largest."""
+    """A table of at most twenty clients, with a bar for each label scaled to the client's largest."""
     table = _table("client", "examples", "labels", "share of each label, from 0 on")
     for place in spread(len(shown), 20):
         row = counts[place]

@@ -110,7 +110,7 @@ def down(folder: Folder = HERE, as_json: Json = False) -> None:
 
 
 def _chosen(application: Path, settings: list[str], data: Path | None) -> dict[str, Any]:
-    """The settings of an app that are changed: by its user, and `data` by `deploy up --data`."""
+    """The settings of an app that differ from its own: those of its user, and `data` from `deploy up --data`."""
     known = app_settings(application)
     chosen = dict(_setting(text) for text in settings)
     for key in chosen:
@@ -120,7 +120,7 @@ def _chosen(application: Path, settings: list[str], data: Path | None) -> dict[s
 
 
 def _started(federation: Federation, application: Path, chosen: dict[str, Any]) -> str:
-    """Start an app; the number of its run."""
+    """Start an app; returns the number of its run."""
     command = ["run", str(application), CONNECTION]
     if chosen:
         command += ["--run-config", " ".join(f"{key}={json.dumps(value)}" for key, value in chosen.items())]
@@ -136,7 +136,7 @@ def _status(federation: Federation, number: str) -> str:
 
 
 def _stop(federation: Federation, number: str) -> None:
-    """End the run on the SuperLink too, or it would go on there, and keep the next one from its folder."""
+    """Stop the run on the SuperLink too; otherwise it would go on there and block its folder for the next run."""
     print("progfed: stopping the run", file=sys.stderr)
     which = ["--run-id", number] if number else ["--limit", "1"]  # started, but its number not yet read
     for run in federation.commands.listed("list", *which, CONNECTION)["runs"]:
@@ -159,7 +159,7 @@ def _dir(folder: Path) -> str:
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """The name and the value of `key=value`; what is no number, truth value or quoted text is text."""
+    """The name and the value of `key=value`; a value that is no number, truth value or quoted text is text."""
     key, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set takes key=value, not {text!r}")

@@ -76,7 +76,7 @@ def inspect(
 
 
 def _experiment(target: str, model: Progressive, rounds: int, local: dict[str, Any]) -> Experiment:
-    """A model alone, as one client would train it."""
+    """An experiment for a model alone, with one client."""
     path, _, name = target.rpartition(":")
     recipe = Recipe(schedule=progressive(rounds, stages=model.stages), cohort=1, local=Local(**local))
     return Experiment(name=Path(path).name, run=name, model=model, data=_no_data, recipe=recipe)
@@ -87,7 +87,7 @@ def _no_data(folder: Path) -> FederatedData:
 
 
 def _compared(found: list[Experiment], runs: list[str] | None) -> list[Experiment]:
-    """Baselines have one stage and nothing to show: they are left out unless they are asked for."""
+    """The runs to show: baselines have only one stage, so they are left out unless they are asked for."""
     return found if runs else [run for run in found if run.baseline] or found
 
 
@@ -153,7 +153,7 @@ def picture(schedule: tuple[Span, ...], *, eighths: bool = True) -> list[str]:
 
 
 def _ruler(schedule: tuple[Span, ...], rounds: int) -> str:
-    """The rounds at which what is sent changes, as far as there is room for them; and the last."""
+    """The line below the bars: the rounds at which the message changes, as far as there is room, and the last round."""
     marks, last, first = [" "] * WIDTH, str(rounds), 1
     for span in schedule:
         text, place = str(first), -(-(first - 1) * WIDTH // rounds)

@@ -1,4 +1,4 @@
-"""The options that several commands share, and the runs they choose."""
+"""What several commands share: their options, the runs that these choose, and where they print."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def at_least_one(option: typer.CallbackParam, value: int | None) -> int | None:
 
 
 def existing_folder(value: Path | None) -> Path | None:
-    """Refuse a file as the folder of data; a folder that is missing is reported with what should be in it."""
+    """Refuse a file as the folder of data. A missing folder passes: a later error says what should be in it."""
     if value is not None and value.is_file():
         raise DataError(f"--data {value} is a file: give the folder that holds the data sets")
     return value
@@ -62,7 +62,7 @@ _WIDE = 1000
 
 
 def console(width: int | None = None) -> Console:
-    """Where tables are printed: as wide as the terminal, and as wide as they need to be where there is none."""
+    """The place where tables are printed: as wide as the terminal, or without a terminal as wide as tables need."""
     complete = None if "COLUMNS" in os.environ or sys.stdout.isatty() else _WIDE
     return Console(highlight=False, width=width or complete)
 
@@ -85,7 +85,13 @@ def chosen(
 ) -> list[Experiment]:
     """The runs that a command line asks for, with its changes applied.
 
-    `rounds` is T of the baseline: a run that is longer or shorter than its baseline keeps that proportion.
+    Args:
+        name: The name of an experiment, or a Python file.
+        runs: The names of runs; none: all.
+        rounds: T of the baseline; a run that is longer or shorter than its baseline keeps that proportion.
+        warmup: Warm-up rounds.
+        seed: The seed.
+        settings: Changes such as `local.epochs=2`.
     """
     found = []
     family = experiments.load(name)

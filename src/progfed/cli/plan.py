@@ -1,4 +1,4 @@
-"""`progfed list` and `progfed plan`: what there is, and what it will cost."""
+"""`progfed list` and `progfed plan`: which experiments there are, and what they will cost."""
 
 from __future__ import annotations
 

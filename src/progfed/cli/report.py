@@ -1,4 +1,4 @@
-"""`progfed report`: what runs gave and what they cost, next to the paper's figures."""
+"""`progfed report`: the results and costs of runs, next to the paper's figures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _show(made: Report) -> None:
 
 
 def fitted(table: Table, width: int) -> list[Table]:
-    """A table in as many pieces, each with the first column, as a narrow terminal needs to fold no number."""
+    """A table divided into pieces, each with the first column, so that a narrow terminal folds no number."""
     columns = [(heading, [row[index] for row in table.rows]) for index, heading in enumerate(table.headings)]
     sizes = [max(map(len, [*heading.split(), *cells])) + _GAP for heading, cells in columns]
     pieces: list[list[int]] = []
@@ -80,7 +80,7 @@ def fitted(table: Table, width: int) -> list[Table]:
 
 
 def _rich(table: Table) -> RichTable:
-    """Names come from files: they are put in as text, so that brackets in them are no markup."""
+    """The table for the terminal. Names come from files: they are put in as text, so that brackets are no markup."""
     shown = RichTable(box=None, pad_edge=False)
     if table.title:
         shown.title, shown.title_justify, shown.title_style = Text(table.title), "left", "bold"

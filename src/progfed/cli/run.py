@@ -73,7 +73,7 @@ _DEMO = Path("runs/demo")
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """Everything about training that is no part of the experiment."""
+    """The options of training that are no part of the experiment."""
 
     data: Path
     workers: int
@@ -154,8 +154,10 @@ def demo(
 
 
 def _folders(experiments: list[Experiment], out: Path | None) -> list[Path]:
-    """The folder of each run: RUN-seedSEED in `out`. An `out` that is itself the folder of the only run, as older
-    versions made it, is continued."""
+    """The folder of each run: RUN-seedSEED in `out`.
+
+    An `out` that is itself the folder of the only run, as older versions made it, is continued.
+    """
     if out is not None and len(experiments) == 1 and _holds(out, experiments[0]):
         return [out]
     return [_folder(experiment, out) for experiment in experiments]
@@ -171,14 +173,14 @@ def _runner(out: Path | None, how: How) -> Runner:
 
 
 def _holds(folder: Path, experiment: Experiment) -> bool:
-    """Whether a folder is that of a run with this name and seed."""
+    """Whether a folder holds a run with this name and seed."""
     found = RunDirectory(folder).read("experiment.json") or {}
     told = found.get("name"), found.get("run"), found.get("recipe", {}).get("seed")
     return told == (experiment.name, experiment.run, experiment.recipe.seed)
 
 
 def _train(experiment: Experiment, folder: Path, how: How) -> Record:
-    """Train one run to the end, or until somebody stops it."""
+    """Train one run to the end, or until somebody stops it; returns its summary."""
     if how.fresh and folder.exists():
         _move_aside(folder)
     total = sum(phase.rounds for phase in experiment.recipe.schedule)
@@ -197,7 +199,7 @@ def _train(experiment: Experiment, folder: Path, how: How) -> Record:
 
 
 def _rounds(experiment: Experiment, folder: Path, how: How) -> Iterator[Record]:
-    """The records of the rounds, trained on the engine that was asked for."""
+    """The records of the rounds as they are trained, on the engine that was asked for."""
     if how.engine == "local":
         return train(experiment, folder, data=how.data, workers=how.workers, device=how.device, keep_every=how.keep)
     from progfed.flower.apps import simulation
@@ -219,7 +221,7 @@ def _move_aside(folder: Path) -> None:
 
 @contextmanager
 def _stopping() -> Iterator[list[int]]:
-    """A list that fills at Ctrl-C or SIGTERM: the round is finished and saved; a second Ctrl-C stops at once."""
+    """A list to which Ctrl-C and SIGTERM add: the round is then finished and saved. A second Ctrl-C stops at once."""
     asked: list[int] = []
 
     def ask(number: int, frame: Any) -> None:
@@ -238,7 +240,7 @@ def _stopping() -> Iterator[list[int]]:
 
 @contextmanager
 def _progress(experiment: Experiment, folder: Path, total: int) -> Iterator[Any]:
-    """A bar with the time left on a terminal, a plain line per round otherwise; both on standard error."""
+    """Progress on standard error: a bar with the time left on a terminal, otherwise a plain line for each round."""
     title = printable(f"{experiment.name}/{experiment.run}")
     console = Console(stderr=True)
     if not console.is_terminal:

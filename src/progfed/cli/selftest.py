@@ -1,4 +1,4 @@
-"""`progfed selftest`: half a minute of trials that try to break a run, on the user's own machine."""
+"""`progfed selftest`: half a minute of trials that try to break a run on this machine."""
 
 from __future__ import annotations
 

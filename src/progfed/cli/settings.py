@@ -17,7 +17,7 @@ _IDENTITY = ("name", "run", "baseline", "clients", "examples")  # what an experi
 
 
 def scaled(experiment: Experiment, *, rounds: int | None, warmup: int | None, seed: int | None) -> Experiment:
-    """The same experiment over other rounds (stage lengths and warm-up in proportion), warm-up or seed."""
+    """The same experiment with other rounds, warm-up or seed; stage lengths and warm-up keep their proportions."""
     recipe = experiment.recipe
     if rounds is not None:
         recipe = replace(recipe, schedule=rescale(recipe.schedule, rounds))
@@ -46,7 +46,7 @@ def override(experiment: Experiment, setting: str) -> Experiment:
 
 
 def settings(experiment: Experiment) -> dict[str, Any]:
-    """What can be set, with its present value, by dotted path."""
+    """The settings that can be changed, with their present values, by dotted path."""
     found, rate = _leaves(experiment, ""), top_rate(experiment.recipe.rate)
     return found if rate is None else found | {TOP_RATE: rate}
 

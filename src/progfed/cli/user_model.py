@@ -1,4 +1,4 @@
-"""A model out of a user's Python file, as a `Progressive`: found by name, tried on an example, and split."""
+"""Makes a `Progressive` of a model in a user's Python file: finds it by name, tries it on an example, splits it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,14 @@ STAGES = 3
 
 
 def user_model(target: str, *, example: str | Tensor | None, stages: int | None, **options: Any) -> Progressive:
-    """The model in `FILE:NAME`; `example` is a name in the same file or a tensor, `options` are those of `split`."""
+    """The model in `FILE:NAME` as a `Progressive`.
+
+    Args:
+        target: The file and the name of a model, or of a function or class that makes one.
+        example: An example as a tensor, or the name of one in the same file.
+        stages: The number of stages, where the model has to be split.
+        **options: Further arguments of `split`.
+    """
     path, _, name = target.rpartition(":")
     module = loaded(Path(path))
     model = _made(module, name, target)
@@ -48,7 +55,7 @@ def user_model(target: str, *, example: str | Tensor | None, stages: int | None,
 
 
 def zeros(shape: str, dtype: str) -> Tensor:
-    """One example of zeros in the shape that an option such as `3x32x32` tells."""
+    """One example of zeros, of the shape that an option such as `3x32x32` gives."""
     sizes = shape.split("x")
     if not all(size.isdecimal() and int(size) > 0 for size in sizes):
         raise UsageError(f"an input is told as numbers with x between them, such as 3x32x32, not {shape!r}")
@@ -59,7 +66,7 @@ def zeros(shape: str, dtype: str) -> Tensor:
 
 
 def tried(make: Callable[[], nn.Module], inputs: Any, target: str) -> None:
-    """Run the model once; a layer that refuses what it gets is named, with the shape it got."""
+    """Run the model once; where a layer refuses its input, the error names the layer and the input's shape."""
     inside: list[Entered] = []
     try:
         inputs = tree_map(lambda leaf: torch.zeros(leaf.shape, dtype=leaf.dtype), inputs)
@@ -78,7 +85,7 @@ def tried(make: Callable[[], nn.Module], inputs: Any, target: str) -> None:
 
 @contextmanager
 def _watched(model: nn.Module, inside: list[Entered]) -> Iterator[nn.Module]:
-    """While the block runs, `inside` lists the modules that were entered and not left; then the model is as before."""
+    """While the block runs, `inside` lists the modules that were entered and not left; hooks are removed afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     hooks: list[RemovableHandle] = []
     for name, module in model.named_modules():
@@ -110,7 +117,7 @@ def _called(model: nn.Module, inputs: Any) -> Any:
 
 
 def _made(module: ModuleType, name: str, target: str) -> Any:
-    """What a name stands for; a function or class is called to make it."""
+    """The object of a name in the file; a function or class is called to make it."""
     if not hasattr(module, name):
         known = [known for known in vars(module) if not known.startswith("_")]
         hint = did_you_mean(name, known) or f"it has {', '.join(known) or 'no names at all'}"

@@ -17,7 +17,7 @@ _COUNTED = "paper accounting"
 
 
 def ablation_tables(study: Study) -> tuple[Table, ...]:
-    """The three tables, each next to the paper's; those that need an unfinished run are left out."""
+    """The three tables, each next to the paper's; a table that needs an unfinished run is left out."""
     paper = study.paper.stage_counts
     if paper is None:
         return ()
@@ -31,6 +31,7 @@ def ablation_tables(study: Study) -> tuple[Table, ...]:
 
 
 def _finished(study: Study, name: str) -> Series | None:
+    """The run of this name, if it is finished."""
     return next((series for series in study.series if series.first.name == name and series.complete), None)
 
 
@@ -54,7 +55,7 @@ def _equal_rounds(study: Study, paper: StageCounts) -> Table:
 
 
 def _equal_metric(study: Study, baseline: Series, paper: StageCounts) -> Table:
-    """The cost until the baseline's final metric is reached, on the curves of means."""
+    """What each run cost until it reached the baseline's final metric, on the means over seeds."""
     target, whole = baseline.points[-1].metric.mean, baseline.total("paper_bytes")
     cells = []
     for series in study.series:
@@ -88,7 +89,7 @@ def _equal_metric(study: Study, baseline: Series, paper: StageCounts) -> Table:
 
 
 def _equal_cost(study: Study, budget: Series, paper: StageCounts) -> Table:
-    """The metric when a run had cost as much as the budget run in all."""
+    """Each run's metric at the point where it had cost as much as the whole budget run."""
     limit = budget.total("paper_bytes")
     cells = []
     for series in study.series:

@@ -16,7 +16,7 @@ Curves = Sequence[tuple[Series, tuple[Discrepancy, ...]]]
 
 
 def alignment_table(study: Study, curves: Curves) -> Table | None:
-    """alpha_t and q_t by run and stage."""
+    """alpha_t and q_t of each run in each stage, as means and extremes; None where nothing was measured."""
     cells = []
     for series, found in curves:
         for stage in sorted({one.stage for one in found}):
@@ -32,7 +32,10 @@ def alignment_table(study: Study, curves: Curves) -> Table | None:
 
 
 def alignment_chart(study: Study, curves: Curves) -> Chart:
-    """alpha_t above q_t, which has a logarithmic axis, against rounds; the last model before each growth is marked."""
+    """alpha_t, and below it q_t on a logarithmic axis, against rounds.
+
+    Dotted lines mark the last model before each growth.
+    """
     found = dict(zip((series.label for series in study.series), styles(study), strict=True))
 
     def lines(name: str) -> tuple[Line, ...]:

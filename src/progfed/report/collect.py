@@ -1,4 +1,4 @@
-"""Run directories as values: every folder that holds an `experiment.json` is a run, finished or not."""
+"""Reads run directories: every folder that holds an `experiment.json` is a run, finished or not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOVED_ASIDE = re.compile(r"\.old\d+$")  # the name that `--fresh` gives to an e
 
 @dataclass(frozen=True)
 class Point:
-    """Where a run stood after a round: its stage, its metric where it was evaluated, and what it had cost so far.
+    """A run after one round: its stage, its metric if it was evaluated, and its costs up to there.
 
     `memory_bytes` is the peak of training in this round; 0 in records from before it was counted. `rejected` counts the
     updates of this round that were not used, by reason.
@@ -44,12 +44,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Run:
-    """One seed of one run, as its folder tells it.
+    """One seed of one run, as read from its folder.
 
     `settings` is what the run was asked to do, flattened, without what a seed changes: runs with equal settings may
-    be averaged; `readable` is the same and more, for people. `task` is the data it learned from: metrics on the same
+    be averaged. `readable` is the same and more, for people. `task` is the data it learned from: metrics on the same
     task may share a chart. `budget` is T and `planned` all rounds, warm-up included. `final_stage` is the stage that
-    training ends in: rounds of earlier ones have a smaller model with a temporary head.
+    training ends in: rounds of earlier stages have a smaller model with a temporary head.
     """
 
     path: Path
@@ -74,24 +74,28 @@ class Run:
 
     @property
     def evaluated(self) -> tuple[Point, ...]:
+        """The rounds in which the model was evaluated."""
         return tuple(point for point in self.points if point.metric is not None)
 
     @property
     def best(self) -> float | None:
-        """The highest metric of the final model; None before it was evaluated."""
+        """The highest metric of the full model; None if it was never evaluated."""
         return max((point.metric or 0.0 for point in self.evaluated if point.stage == self.final_stage), default=None)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The runs below some folders, and a sentence for each thing that is missing or could not be read."""
+    """The runs below some folders, and a sentence for each file that is missing or cannot be read."""
 
     runs: tuple[Run, ...]
     problems: tuple[str, ...]
 
 
 def collect(directories: Iterable[Path | str]) -> Found:
-    """Every run in or below the directories; a damaged one becomes a problem, none at all is an error."""
+    """All runs in or below some folders.
+
+    A damaged run becomes one of the problems in the result; folders without any run are an error.
+    """
     roots = [Path(directory) for directory in directories]
     runs: list[Run] = []
     problems: list[str] = []
@@ -108,7 +112,7 @@ def collect(directories: Iterable[Path | str]) -> Found:
 
 
 def read_run(path: Path, problems: list[str]) -> Run:
-    """The run in a folder; what is not as it should be, but can be done without, is added to the problems."""
+    """The run in a folder; a sentence for each file that is wrong but not necessary is added to `problems`."""
     directory = RunDirectory(path)
     described = read_json(path / "experiment.json")
     try:
@@ -145,7 +149,10 @@ def read_run(path: Path, problems: list[str]) -> Run:
 
 
 def settings(described: Record) -> Settings:
-    """What was asked, without what differs from seed to seed: seeds, the data drawn with them, the exact phases."""
+    """The settings in an `experiment.json`, without what differs between seeds.
+
+    That is the seeds themselves, data drawn by them, and the exact phases.
+    """
     recipe = {key: value for key, value in described["recipe"].items() if key != "schedule"}
     rounds = {True: 0, False: 0}
     for phase in described["recipe"]["schedule"]:
@@ -156,14 +163,14 @@ def settings(described: Record) -> Settings:
 
 
 def called(described: Any) -> str:
-    """The name in a description of a function or of data: `progfed.evaluate:accuracy` -> `accuracy`."""
+    """The short name in a description of a function or of data: `progfed.evaluate:accuracy` -> `accuracy`."""
     while isinstance(described, dict):
         described = next(described[key] for key in ("call", "data", "type") if key in described)
     return clean(described).rsplit(":", 1)[-1].rsplit(".", 1)[-1]
 
 
 def folders(roots: list[Path], problems: list[str]) -> list[Path]:
-    """The folders with an `experiment.json`, each once; what `--fresh` moved aside only when it is asked for."""
+    """All folders with an `experiment.json`, each once; those that `--fresh` moved aside only where given themselves."""
     found: dict[Path, Path] = {}
     for root in roots:
         if not root.is_dir():
@@ -179,7 +186,7 @@ def folders(roots: list[Path], problems: list[str]) -> list[Path]:
 
 
 def _finished(directory: RunDirectory, problems: list[str]) -> bool:
-    """Whether the run was completed: `summary.json` is written last."""
+    """Whether the run was completed, which its `summary.json` tells, since it is written last."""
     try:
         return directory.read("summary.json") is not None
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""Runs as curves: the seeds of a run averaged, the runs of an experiment side by side."""
+"""Runs as curves: the seeds of a run are averaged, and the runs of an experiment are put side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from progfed.report.collect import Found, Point, Run
 
 @dataclass(frozen=True)
 class Axis:
-    """A cost that a metric is drawn against: the field of a point, and how it is called."""
+    """A cost that a metric is drawn against: the field of a point, and what it is called."""
 
     name: str
     title: str
@@ -32,7 +32,7 @@ AXES = (
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over seeds, and the sample standard deviation where there are at least two."""
+    """A mean over seeds, with the sample standard deviation where there are at least two."""
 
     mean: float
     std: float | None
@@ -50,7 +50,7 @@ def mean_of(values: Iterable[float]) -> Mean:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A round in which every seed was evaluated: the metric over seeds, and the mean costs so far by axis."""
+    """A round in which every seed was evaluated: the metric over seeds, and the mean of each cost so far."""
 
     round: int
     stage: int
@@ -61,7 +61,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Border:
-    """Where a stage is reached for the first time: the costs when the model grew."""
+    """The costs when a model first reached a stage."""
 
     stage: int
     at: dict[str, float]
@@ -69,22 +69,25 @@ class Border:
 
 @dataclass(frozen=True)
 class Series:
-    """The seeds of one run. Means are taken over the finished seeds, or over all while none is finished."""
+    """The seeds of one run. Means are over the finished seeds, or over all seeds while none is finished."""
 
     label: str
     runs: tuple[Run, ...]
 
     @property
     def first(self) -> Run:
+        """The first seed."""
         return self.runs[0]
 
     @cached_property
     def counted(self) -> tuple[Run, ...]:
+        """The seeds that means are taken over."""
         finished = tuple(run for run in self.runs if run.finished and run.evaluated)
         return finished or tuple(run for run in self.runs if run.evaluated)
 
     @property
     def complete(self) -> bool:
+        """Whether at least one seed is finished."""
         return any(run.finished and run.evaluated for run in self.runs)
 
     @cached_property
@@ -98,7 +101,7 @@ class Series:
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:
-        """The growths, as the first counted seed saw them."""
+        """When the model grew, taken from the first seed that counts."""
         found: list[Border] = []
         deepest = 0
         rounds = min((len(run.points) for run in self.counted), default=0)
@@ -110,18 +113,18 @@ class Series:
         return tuple(found)
 
     def total(self, name: str) -> float:
-        """The mean over seeds of a cost at the end of the run."""
+        """A cost at the end of the run, as the mean over seeds."""
         return statistics.fmean(getattr(run.points[-1], name) for run in self.counted)
 
     @property
     def memory_bytes(self) -> int:
-        """The highest peak of training over rounds and seeds; 0 where it was not recorded."""
+        """The highest peak memory of training over all rounds and seeds; 0 where it was not recorded."""
         return max((point.memory_bytes for run in self.counted for point in run.points), default=0)
 
 
 @dataclass(frozen=True)
 class Study:
-    """An experiment: its runs side by side, and what should be known of them; or a `part` of it, on one task."""
+    """The runs of an experiment side by side, and notes about them; or a `part` of them, those on one task."""
 
     experiment: str
     series: tuple[Series, ...]
@@ -143,7 +146,7 @@ class Study:
 
     @property
     def panels(self) -> tuple[Study, ...]:
-        """What can be drawn in one chart: the runs on one task."""
+        """The study divided into parts that can share a chart: the runs on one task."""
         tasks: dict[tuple[str, str], list[Series]] = {}
         for series in self.series:
             tasks.setdefault((series.first.task, series.first.metric), []).append(series)
@@ -152,18 +155,19 @@ class Study:
         return tuple(replace(self, series=tuple(found), part=_part(found)) for found in tasks.values())
 
     def baseline(self, series: Series) -> Series | None:
-        """The run that a run is compared with: the one with as many rounds, where there are several."""
+        """The run that a run is compared with; of several, the one with the same number of rounds."""
         name = series.first.baseline
         named = [other for other in self.series if name and other.first.name == name and other.points]
         same = [other for other in named if other.first.budget == series.first.budget]
         return next(iter(same or named), None)
 
     def named(self, run: str) -> Series | None:
+        """The run of this name; None if there is none."""
         return next((series for series in self.series if series.first.name == run and series.points), None)
 
 
 def studies(found: Found) -> tuple[Study, ...]:
-    """The runs grouped by experiment, run and settings; baselines stand before the runs that are compared with them."""
+    """The runs grouped by experiment, run and settings; each baseline comes before the runs compared with it."""
     made = []
     for experiment in dict.fromkeys(run.experiment for run in found.runs):
         runs = _with_baselines([run for run in found.runs if run.experiment == experiment])
@@ -185,20 +189,20 @@ def _with_baselines(runs: list[Run]) -> list[Run]:
 
 
 def _part(found: Sequence[Series]) -> str:
-    """What the names of some runs have in common, such as `cifar10`; else the task's name."""
+    """The beginning that the names of some runs share, such as `cifar10`; else the name of their task."""
     words = [series.first.name.split("-") for series in found]
     shared = [place[0] for place in takewhile(lambda place: len(set(place)) == 1, zip(*words, strict=False))]
     return "-".join(shared) or found[0].first.task
 
 
 def _family(name: str, runs: Sequence[Run]) -> str:
-    """What a run and its baseline have in common, so that they stand together."""
+    """The name that a run shares with its baseline, so that they are sorted together."""
     own = next(run.baseline for run in runs if run.name == name)
     return own or name
 
 
 def _series(runs: list[Run], notes: list[str]) -> list[Series]:
-    """The runs of one name: one series, or one for each of several settings."""
+    """The runs of one name as one series, or as one for each of their different settings."""
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(run.settings, []).append(run)
@@ -209,6 +213,7 @@ def _series(runs: list[Run], notes: list[str]) -> list[Series]:
 
 
 def _labels(name: str, variants: Sequence[Run]) -> list[str]:
+    """The label of each series: the name, with the settings that differ where there are several series."""
     if len(variants) == 1:
         return [name]
     budgets = [run.budget for run in variants]
@@ -225,7 +230,7 @@ def _difference(settings: Sequence[tuple[tuple[str, str], ...]]) -> str:
 
 
 def _once(runs: list[Run], notes: list[str]) -> tuple[Run, ...]:
-    """One run per seed: of two folders the finished one, or the one that got further."""
+    """One run for each seed: of two folders with the same seed the finished one, or the one with more rounds."""
     best: dict[int, Run] = {}
     for run in runs:
         other = best.get(run.seed)

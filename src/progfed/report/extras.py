@@ -1,4 +1,4 @@
-"""What a report shows beside curves and tables: costs to reach a metric, and what `progfed analyse` has measured."""
+"""Further figures of a report: the cost to reach a metric, and what `progfed analyse` has measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from progfed.report.tables import reaches
 
 @dataclass(frozen=True)
 class Extra:
-    """A further figure: its name in files, as the page shows it, and the drawing or grid that it was made from."""
+    """A further figure: its file name, how the page shows it, and the drawing or grid of pictures it is made from."""
 
     name: str
     picture: Picture
@@ -28,7 +28,7 @@ class Extra:
     drawing: Drawing | None = None
 
     def files(self, formats: Sequence[str]) -> dict[str, bytes]:
-        """Pictures as PNG, charts as SVG, and both in the formats that were asked for."""
+        """The figure as files by name: pictures as PNG, charts as SVG, and both in the formats asked for."""
         if self.drawing is not None:
             return {f"{self.name}.{kind}": written(self.drawing, kind) for kind in dict.fromkeys(("svg", *formats))}
         assert self.grid is not None
@@ -39,7 +39,7 @@ class Extra:
 
 
 def extras(study: Study) -> tuple[Extra, ...]:
-    """The cost to reach shares of the baseline's best, and what was measured of an experiment."""
+    """The further figures of an experiment, as far as its runs have what they need."""
     found = measured(study)
     made: list[Extra] = []
     if reach := reach_chart(study, reaches(study)):
@@ -63,7 +63,7 @@ def _charted(name: str, chart: Chart) -> Extra:
 
 
 def all_notes(study: Study) -> tuple[str, ...]:
-    """What is missing of an experiment, its measurements included."""
+    """The notes on an experiment, those on its measurements included."""
     found = measured(study)
     undrawn = [MISSING] if found.segmented and not available() else []
     return (*notes(study), *found.notes, *undrawn)

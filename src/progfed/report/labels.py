@@ -17,9 +17,15 @@ KINDS = (".svg", ".png", ".pdf")
 
 
 def draw_labels(counts: np.ndarray, out: Path, *, clients: Sequence[int], title: str) -> Path:
-    """The label distribution as a map (clients across, labels down, darker for more), with the clients' sizes above it.
+    """Draw a map of labels: clients across, labels down, darker for more examples, and the clients' sizes above it.
 
     The file appears whole or not at all, and the same counts give the same bytes.
+
+    Args:
+        counts: A row for each client, a column for each label.
+        out: The file to write; its ending chooses the format.
+        clients: The number of the client of each row.
+        title: The title of the picture.
     """
     if out.suffix not in KINDS:
         raise UsageError(f"{out} cannot be drawn: choose a name that ends in {', '.join(KINDS)}")
@@ -60,6 +66,7 @@ def _figure(counts: np.ndarray, clients: Sequence[int], title: str) -> Any:
 
 
 def _matplotlib(module: str) -> Any:
+    """A module of matplotlib; an error that says how to install it where it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -17,7 +17,7 @@ from progfed.tensors import Tensors
 
 @dataclass(frozen=True)
 class Segmented:
-    """The slices of one seed of a run, with the rounds whose models drew them."""
+    """The segmented slices of one seed of a run."""
 
     series: Series
     run: Run
@@ -25,15 +25,19 @@ class Segmented:
 
     @property
     def rounds(self) -> tuple[int, ...]:
+        """The rounds whose models segmented the slices."""
         names = sorted(name for name in self.slices if name.startswith("round-"))
         return tuple(int(name.removeprefix("round-")) for name in names)
 
     def sent(self, number: int) -> int:
-        """The bytes that were sent up to a round."""
+        """The bytes that the run had sent after a round."""
         return self.run.points[number - 1].bytes
 
     def within(self, budget: float) -> int | None:
-        """The last round with a model that a budget of bytes suffices for; the only one where none else was kept."""
+        """The last of these rounds before the run had sent more bytes than the budget; None if there is none.
+
+        If only one model was kept, its round is returned whatever the budget is.
+        """
         if len(self.rounds) == 1:
             return self.rounds[0]
         return max((number for number in self.rounds if self.sent(number) <= budget), default=None)
@@ -41,7 +45,7 @@ class Segmented:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of an experiment by run, and what could not be read or is missing."""
+    """The measurements of an experiment by run, and a sentence for each that is missing or cannot be read."""
 
     curves: tuple[tuple[Series, tuple[Discrepancy, ...]], ...]
     segmented: tuple[Segmented, ...]
@@ -49,7 +53,7 @@ class Measured:
 
 
 def measured(study: Study) -> Measured:
-    """What there is: of each run, the first of its seeds that was analysed."""
+    """Read what `progfed analyse` wrote for each run of an experiment: of each, the first seed that was analysed."""
     notes: list[str] = []
     curves: list[tuple[Series, tuple[Discrepancy, ...]]] = []
     segmented: list[Segmented] = []
@@ -75,11 +79,12 @@ def measured(study: Study) -> Measured:
 
 
 def _alike(one: Segmented, others: Sequence[Segmented]) -> bool:
-    """Whether it shows the same slices as the others: only then can they stand side by side."""
+    """Whether these are the same slices as the others': only then can they be shown side by side."""
     return all(torch.equal(one.slices[name], other.slices[name]) for other in others[:1] for name in ("input", "truth"))
 
 
 def _missing(study: Study, segmented: list[Segmented]) -> list[str]:
+    """A sentence for each picture of segmentations that cannot be shown."""
     if not any(series.first.metric == "dice" and series.complete for series in study.series):
         return []
     if not segmented:

@@ -1,4 +1,4 @@
-"""The metric of every run of an experiment against a cost, drawn."""
+"""The figure of an experiment: the metric of every run against a cost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ Drawn = Sequence[tuple[Series, Style]]
 
 
 def styles(study: Study) -> tuple[Style, ...]:
-    """A colour per run. Where the colours would not suffice a run shares its baseline's, which is dashed; where that
-    would not tell runs apart, because many have the same baseline, the colours come round again, dashed.
+    """A colour for each run.
+
+    Where there are more runs than colours, a run has its baseline's colour and the baseline is dashed. Where that would
+    not tell runs apart, because many have the same baseline, the colours are used again, dashed.
     """
     shown = study.series
     if len(shown) <= len(COLOURS):
@@ -61,7 +63,7 @@ def _scales(shown: Sequence[Series], axis: Axis, top: float) -> tuple[Scale, Sca
 
 
 def padded(low: float, high: float) -> tuple[float, float]:
-    """A range of percentages with some air around it, inside 0 to 100 where the values are."""
+    """A range of percentages widened a little, but not beyond 0 to 100 where the values are inside."""
     air = max(0.04 * (high - low), 0.5)
     return (max(0.0, low - air) if low >= 0 else low - air), (min(100.0, high + air) if high <= 100 else high + air)
 
@@ -80,7 +82,7 @@ def _axes(x: Scale, y: Scale, axis: Axis, metric: str) -> list[Shape]:
 
 
 def _stages(drawn: Drawn, x: Scale, y: Scale, axis: Axis) -> list[Shape]:
-    """Dotted lines where a model grew; names that would overlap share one place."""
+    """Dotted lines where a model grew; stages whose names would overlap share one."""
     shapes: list[Shape] = []
     places: list[tuple[float, list[int]]] = []
     for series, style in drawn:
@@ -118,9 +120,9 @@ def _curve(series: Series, style: Style, x: Scale, y: Scale, axis: Axis) -> list
 
 
 def _ends(drawn: Drawn, x: Scale, y: Scale, axis: Axis) -> list[Shape]:
-    """A dot, the metric and the cost where each curve ends.
+    """A dot at the end of each curve, with the metric and the cost there.
 
-    A curve that ends early has its label below, where the others seldom are; labels that would overlap move down.
+    A curve that ends early has its label below, where other curves seldom are; labels that would overlap move down.
     """
     shapes: list[Shape] = []
     taken: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""What is missing or went wrong: a sentence for each thing that a reader of the tables should know."""
+"""A sentence for each thing that is missing or went wrong and that a reader of the tables should know."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from progfed.report.curves import Series, Study
 
 
 def notes(study: Study) -> tuple[str, ...]:
-    """Everything about an experiment that is missing, unfinished, or not like for like."""
+    """Sentences about what is missing, unfinished, or compared although it differs."""
     found = list(study.notes)
     for series in study.series:
         found += _unfinished(series)
@@ -23,6 +23,7 @@ def notes(study: Study) -> tuple[str, ...]:
 
 
 def _unfinished(series: Series) -> list[str]:
+    """A sentence for each seed that has not finished."""
     found = []
     for run in series.runs:
         if run.finished and run.evaluated:
@@ -34,7 +35,7 @@ def _unfinished(series: Series) -> list[str]:
 
 
 def rejections(rounds: Iterable[Mapping[str, int]]) -> str:
-    """How many updates were rejected, in how many rounds and why; nothing where all were used.
+    """A sentence that says how many updates were rejected, in how many rounds and why; empty where none was.
 
     >>> rejections([{"missing": 1}, {}, {"not finite": 2, "missing": 1}])
     '4 updates were rejected, in 2 of 3 rounds: 2 missing, 2 not finite'
@@ -50,11 +51,13 @@ def rejections(rounds: Iterable[Mapping[str, int]]) -> str:
 
 
 def _rejected(series: Series) -> list[str]:
+    """A sentence for each seed of which updates were rejected."""
     found = ((run, rejections(point.rejected for point in run.points)) for run in series.runs)
     return [f"{series.label}, seed {run.seed}: {told}" for run, told in found if told]
 
 
 def _comparison(study: Study, series: Series) -> list[str]:
+    """Sentences about what makes a run and its baseline hard to compare."""
     name = series.first.baseline
     if not name or not series.points:
         return []
@@ -75,6 +78,7 @@ def _comparison(study: Study, series: Series) -> list[str]:
 
 
 def _paper(study: Study) -> list[str]:
+    """Sentences about what makes the runs and the paper's figures hard to compare."""
     printed = study.paper.rows
     if not printed:
         return []

@@ -9,7 +9,7 @@ MISSING = "–"
 
 
 def amount(value: float, unit: str) -> str:
-    """A number with a decimal prefix.
+    """A number with a decimal prefix and its unit.
 
     >>> amount(47_996_480, "B")
     '48.0 MB'
@@ -32,7 +32,7 @@ def percent(fraction: float, digits: int = 2) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people read them.
+    """Seconds as people write them.
 
     >>> duration(7.25), duration(75), duration(3675)
     ('7.2 s', '1:15', '1:01:15')

@@ -1,4 +1,4 @@
-"""`report.html`: one file that needs no network and no library; its tables and still pictures need no script."""
+"""`report.html`: one file that needs no network and no library; its tables and pictures need no script."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A still picture below the tables: an SVG document, or a PNG with its title."""
+    """A picture below the tables: an SVG document, or a PNG with its title."""
 
     title: str = ""
     svg: str = ""
@@ -49,7 +49,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What the page says about one experiment."""
+    """What the page shows of one experiment."""
 
     study: Study
     tables: tuple[Table, ...]
@@ -58,7 +58,10 @@ class Chapter:
 
 
 def page(chapters: Sequence[Chapter], problems: Sequence[str]) -> str:
-    """The whole page; the policy admits nothing but its own style and script, so a name from a file can do nothing."""
+    """The whole page as HTML.
+
+    Its security policy allows only its own style and script, so a name that comes from a file can do no harm.
+    """
     assets = files("progfed.report") / "assets"
     template, style, script = (assets.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
     panels = [panel for chapter in chapters for panel in chapter.study.panels]
@@ -85,7 +88,7 @@ def embedded(panels: Sequence[Study]) -> str:
 
 
 def study_json(study: Study) -> dict[str, Any]:
-    """A chart's curves, as the script draws them."""
+    """The curves of a chart in the form in which the page's script draws them."""
     curves = []
     for series, style in zip(study.series, styles(study), strict=True):
         if series.points:
@@ -134,7 +137,7 @@ def _chapter(number: int, chapter: Chapter, panels: Sequence[Study]) -> str:
 
 
 def _chart(number: int, panel: Study) -> str:
-    """A still picture, which the script replaces by a chart to explore."""
+    """A picture, which the script replaces by an interactive chart."""
     heading = f"<h3>{escape(panel.part)}</h3>" if panel.part else ""
     empty = "<p>No round was evaluated yet.</p>"
     still = figure(panel, AXES[0]).svg() if any(series.points for series in panel.series) else empty
@@ -166,7 +169,7 @@ def _table_row(headings: Sequence[str], row: Sequence[str]) -> str:
 
 
 def _seeds(study: Study) -> str:
-    """Every folder with its seed and result, folded away."""
+    """A list of all folders with their seeds and results, folded."""
     rows = []
     for series in study.series:
         for run in series.runs:
@@ -178,7 +181,7 @@ def _seeds(study: Study) -> str:
 
 
 def _settings(study: Study) -> str:
-    """What every run was asked to do, folded away."""
+    """A list of the settings of every run, folded."""
     tables = "".join(_table(table) for table in setting_tables(study))
     return f'<details class="settings"><summary>Settings</summary>{tables}</details>' if tables else ""
 

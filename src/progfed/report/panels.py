@@ -1,4 +1,4 @@
-"""Lines or bars in panels one below the other: as a value, and drawn."""
+"""Charts of lines or bars, in panels one below the other: as values, and drawn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SMALL = 11.5
 
 @dataclass(frozen=True)
 class Line:
-    """Points in order, a dot each; dotted lines stand at the `borders`."""
+    """A line with a dot at each of its points, and dotted vertical lines at its `borders`."""
 
     label: str
     style: Style
@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over the same axes; the upward one shows at least the values `within`, and may be logarithmic."""
+    """Lines over the same axes; the vertical axis contains at least the values `within`, and may be logarithmic."""
 
     name: str
     lines: tuple[Line, ...]
@@ -36,14 +36,14 @@ class Panel:
 
     @property
     def range(self) -> tuple[float, float]:
-        """From the least value to the largest, with some air above."""
+        """The range of the vertical axis: from the least value to the largest, and a little more."""
         values = [value for line in self.lines for _, value in line.points] + list(self.within)
         low, high = min(values), max(values)
         return (low, high * (high / low) ** 0.05) if self.log else (low, high + 0.05 * (high - low))
 
     @property
     def marks(self) -> list[float]:
-        """The values that are written at the axis."""
+        """The values that are written at the vertical axis."""
         low, high = self.range
         if not self.log:
             return ticks(low, high, 4)
@@ -56,10 +56,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels that share an axis; `names` stand on it instead of numbers, at 0, 1, 2, …, where there are any.
+    """Panels that share a horizontal axis.
 
-    With `bars` every panel has one line, whose name stands above it and whose points are bars from 0; the bar at the
-    last name is orange, as in the paper.
+    The axis shows numbers, or the `names` at 0, 1, 2, … where there are any. With `bars` every panel has one line,
+    whose name is its title and whose points are bars from 0; the bar at the last name is orange, as in the paper.
     """
 
     title: str
@@ -70,7 +70,7 @@ class Chart:
 
     @property
     def reach(self) -> tuple[float, float]:
-        """The range of the shared axis."""
+        """The range of the horizontal axis."""
         if self.names:
             return (-0.5, len(self.names) - 0.5) if self.bars else (-0.3, len(self.names) - 0.7)
         return 0.0, max((at for panel in self.panels for line in panel.lines for at, _ in line.points), default=1.0)
@@ -82,12 +82,12 @@ class Chart:
 
     @property
     def marks(self) -> list[tuple[float, str]]:
-        """Where something is written at the shared axis, and what."""
+        """The positions at the horizontal axis where something is written, and what."""
         return [*enumerate(self.names)] or [(mark, f"{mark:g}") for mark in ticks(*self.reach)]
 
 
 def drawn(chart: Chart) -> Drawing:
-    """A chart, drawn: the title, the lines' names, the panels, and below them the axis that they share."""
+    """A chart as a drawing: the title, the lines' names, the panels, and below them the axis that they share."""
     named = dict.fromkeys((line.label, line.style) for panel in chart.panels for line in panel.lines)
     names, height = legend(() if chart.bars else named, left=LEFT, top=TOP, right=WIDTH - 10)
     top = TOP + height + 18
@@ -128,7 +128,7 @@ def _panel(panel: Panel, chart: Chart, x: Scale, top: float) -> Iterator[Shape]:
 
 
 def _bars(line: Line, chart: Chart, x: Scale, height: Callable[[float], float]) -> Iterator[Shape]:
-    """A bar with its value above for each point; a dash where there is none."""
+    """A bar for each point with its value above; a dash where there is no value."""
     values, half = dict(line.points), _BAR * (x(1) - x(0)) / 2
     for at, name in enumerate(chart.names):
         value = values.get(at)

@@ -12,7 +12,10 @@ from progfed.report.curves import Series, Study
 
 @dataclass(frozen=True)
 class StageCost:
-    """A stage of a run: means over seeds; `memory_relative` is against the highest peak of its baseline, or its own."""
+    """What a stage of a run cost, as means over seeds.
+
+    `memory_relative` is relative to the highest peak of the baseline, or of the run itself where it has none.
+    """
 
     run: str
     stage: int
@@ -51,7 +54,7 @@ def _stage(series: Series, stage: int, full: int) -> StageCost:
 
 
 def _spent(run: Run, stage: int, cost: str) -> float:
-    """What the rounds of a stage have cost; records hold sums up to each round."""
+    """What the rounds of a stage cost; records hold sums up to each round."""
     totals = [0, *(getattr(point, cost) for point in run.points)]
     steps = zip(run.points, pairwise(totals), strict=True)
     return float(sum(after - before for point, (before, after) in steps if point.stage == stage))

@@ -1,4 +1,4 @@
-"""Segmentations as pictures: input, truth and what each run makes of it, at the end and at equal budgets of bytes."""
+"""Segmentations as pictures: input, truth and each run's labels, by the final models and within budgets of bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LABELS = ("#e5690a", "#2f81f7", "#1a9f5a", "#a66df0", "#b08308")
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a grid: an input, or nothing; labels to lay over it; and a line of text below."""
+    """One place of a grid: an input or nothing, labels to draw over it, and a line of text below."""
 
     image: Tensor | None = None
     labels: Tensor | None = None
@@ -50,7 +50,7 @@ def final_grid(study: Study, found: Sequence[Segmented]) -> Grid:
 
 
 def budget_grid(study: Study, found: Sequence[Segmented]) -> Grid | None:
-    """A row for each run: the first slice by the last model that was kept within each budget."""
+    """A row for each run: the first slice, segmented by the last model kept within each budget of bytes."""
     baseline = _baseline(study, found)
     if not baseline:
         return None
@@ -116,12 +116,12 @@ def _cell(axes: Any, cell: Cell, shape: tuple[int, int]) -> None:
 
 
 def coloured(labels: Tensor) -> np.ndarray:
-    """Labels as colours, `[height, width, red-green-blue-opacity]`; background lets through what is below."""
+    """Labels as colours, `[height, width, red-green-blue-opacity]`; background is transparent."""
     palette = np.array([[0, 0, 0, 0], *([*bytes.fromhex(colour[1:]), 178] for colour in _LABELS)], np.uint8)
     numbers = labels.numpy().astype(int)
     return palette[np.where(numbers > 0, (numbers - 1) % len(_LABELS) + 1, 0)]
 
 
 def available() -> bool:
-    """Whether pictures can be drawn here."""
+    """Whether matplotlib is installed, which draws the pictures."""
     return importlib.util.find_spec("matplotlib") is not None

@@ -1,4 +1,4 @@
-"""Drawings as PDF and PNG files, written by matplotlib, which is the extra `plots`: the same shapes as in SVG."""
+"""Drawings as PDF and PNG files with the same shapes as in SVG, written by matplotlib (the extra `plots`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FINE = 2  # pixels of a PNG for each of the drawing
 
 
 def check_format(name: str) -> None:
-    """Refuse a format that is unknown, or that cannot be written here."""
+    """Refuse a format that is unknown, or that needs matplotlib where it is not installed."""
     if name not in FORMATS:
         raise UsageError(f"figures can be {', '.join(FORMATS)}, not {name!r}")
     if name != "svg":
@@ -23,7 +23,7 @@ def check_format(name: str) -> None:
 
 
 def written(drawing: Drawing, kind: str) -> bytes:
-    """A drawing as the bytes of a file: svg, pdf or png. The same drawing gives the same bytes."""
+    """A drawing as the bytes of an svg, pdf or png file. The same drawing gives the same bytes."""
     if kind == "svg":
         return drawing.svg().encode()
     figure = _figure_class()(figsize=(drawing.width / _DPI, drawing.height / _DPI), dpi=_DPI)
@@ -87,7 +87,7 @@ def _text(axes: Any, shape: Text, order: int) -> None:
 
 
 def _figure_class() -> Any:
-    """matplotlib's figure, without its global state."""
+    """matplotlib's class of figures, used without its global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Tables as they are shown: text for the terminal and the page, plain values for CSV and JSON."""
+"""Tables for readers: as text for the terminal and the page, as plain values for CSV and JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from progfed.report.tables import SHARES, Area, Reach, Relative, Row
 
 @dataclass(frozen=True)
 class Table:
-    """A table as it is shown: headings, and cells of text."""
+    """A table as it is shown: a title, headings, and cells of text."""
 
     title: str
     headings: tuple[str, ...]
@@ -27,7 +27,7 @@ class Table:
 
 
 def result_table(study: Study, found: tuple[Row, ...]) -> Table:
-    """The results as text; columns that would be empty throughout are left out."""
+    """The results of an experiment as text; columns without any value are left out."""
     metric = study.metric
     columns: list[tuple[str, list[str]]] = [
         ("run", [row.run for row in found]),
@@ -52,7 +52,7 @@ def result_table(study: Study, found: tuple[Row, ...]) -> Table:
 
 
 def _cost_columns(study: Study, found: tuple[Row, ...]) -> list[tuple[str, list[str]]]:
-    """Ours as measured and in the paper's accounting, each relative to the baseline, and what the paper prints."""
+    """Columns of costs relative to the baseline: ours as measured, ours by the paper's accounting, and the paper's."""
     columns = [
         ("bytes vs baseline", [_share(row.relative, "bytes") for row in found]),
         ("paper accounting vs baseline", [_share(row.relative, "paper_bytes") for row in found]),
@@ -76,7 +76,7 @@ def _cost_columns(study: Study, found: tuple[Row, ...]) -> list[tuple[str, list[
 
 
 def area_table(study: Study, found: tuple[Row, ...]) -> Table | None:
-    """The areas under the curves as mean metrics, of each run and of its baseline over the same costs, as text."""
+    """The mean metric of each run, and of its baseline, over the costs that both cover, as text."""
     names = ("bytes", "baseline_bytes", "flops", "baseline_flops")
     cells = [
         (row.run, *(_or_missing(getattr(row.area, name), "{:.2f}") for name in names)) for row in found if row.area
@@ -89,7 +89,7 @@ def area_table(study: Study, found: tuple[Row, ...]) -> Table | None:
 
 
 def reach_table(study: Study, found: tuple[Reach, ...]) -> Table | None:
-    """Bytes and FLOPs to reach a share of the baseline's best, relative to the baseline, as text."""
+    """Bytes and FLOPs to reach a share of the baseline's best metric, relative to the baseline's, as text."""
     if not found:
         return None
     cells = []
@@ -105,9 +105,9 @@ def reach_table(study: Study, found: tuple[Reach, ...]) -> Table | None:
 
 
 def reach_chart(study: Study, found: tuple[Reach, ...]) -> Chart | None:
-    """How many times fewer bytes and FLOPs than the baseline a run needs for each share of the baseline's best.
+    """How many times fewer bytes and FLOPs than the baseline each run needs for each share of the baseline's best.
 
-    The paper's figures on cost reduction; where a run never gets that far its line ends.
+    These are the paper's figures on cost reduction. The line of a run ends at the last share that it reaches.
     """
     if not found:
         return None
@@ -120,7 +120,7 @@ def reach_chart(study: Study, found: tuple[Reach, ...]) -> Chart | None:
 
 
 def bar_chart(study: Study, found: tuple[Reach, ...]) -> Chart | None:
-    """The same for one cost as bars, a panel for each run: where the paper has it (Figs. 11 and 15)."""
+    """The same for one cost as bars, a panel for each run; None unless the paper has such a figure (Figs. 11, 15)."""
     cost = study.paper.bars
     if not found or not cost:
         return None
@@ -132,7 +132,7 @@ def bar_chart(study: Study, found: tuple[Reach, ...]) -> Chart | None:
 
 
 def _reductions(study: Study, found: tuple[Reach, ...], cost: str) -> tuple[Line, ...]:
-    """How many times less of a cost than its baseline each run needs, at the shares that it reaches."""
+    """How many times less of a cost each run needs than its baseline, at the shares that it reaches."""
     style = dict(zip((series.label for series in study.series), styles(study), strict=True))
     lines = []
     for run in dict.fromkeys(reach.run for reach in found):
@@ -143,7 +143,7 @@ def _reductions(study: Study, found: tuple[Reach, ...], cost: str) -> tuple[Line
 
 
 def stage_table(study: Study, found: tuple[StageCost, ...]) -> Table | None:
-    """Rounds, costs and peak memory of each stage, as text; runs that never grow have nothing to add."""
+    """Rounds, costs and peak memory of each stage, as text; None where no run grows."""
     if all(cost.stage == found[0].stage for cost in found):
         return None
     cells = [
@@ -164,7 +164,7 @@ def stage_table(study: Study, found: tuple[StageCost, ...]) -> Table | None:
 
 
 def setting_tables(study: Study) -> tuple[Table, ...]:
-    """What the runs were asked to do: first the settings in which they differ, then those that all share."""
+    """The settings of the runs: first a table of those in which they differ, then one of those that all share."""
     runs = {series.label: dict(series.first.readable) for series in study.series}
     names = list(dict.fromkeys(name for own in runs.values() for name in own))
     shared = [name for name in names if len({own.get(name) for own in runs.values()}) == 1]
@@ -181,7 +181,7 @@ def setting_tables(study: Study) -> tuple[Table, ...]:
 
 
 def share_name(share: float) -> str:
-    """`0.995` -> `99.5 %`; the whole is the best of the baseline."""
+    """A share as text: `0.995` -> `99.5 %`; the whole is called `best`."""
     return "best" if share == 1 else f"{100 * share:.4g} %"
 
 
@@ -196,7 +196,7 @@ _PARTS: dict[str, type] = {
 
 
 def flat(value: Row | Reach | StageCost) -> dict[str, Any]:
-    """A row as one level of plain values, for CSV and JSON; the keys are the same whatever is missing."""
+    """A row as a flat dictionary of plain values, for CSV and JSON; its keys do not depend on what is missing."""
     found: dict[str, Any] = {}
     for field in fields(value):
         item = getattr(value, field.name)
@@ -211,7 +211,7 @@ def flat(value: Row | Reach | StageCost) -> dict[str, Any]:
 
 
 def csv_bytes(records: Sequence[dict[str, Any]]) -> bytes:
-    """Records with the same keys as a CSV file; lists are separated by blanks, what is missing is empty."""
+    """Records with the same keys as a CSV file; lists are separated by spaces, missing values are empty."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(records[0])

@@ -1,4 +1,4 @@
-"""What a run was asked to do, as people read it: `experiment.json` as a list of settings."""
+"""The settings of a run as people read them, from its `experiment.json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEPARATE = 6  # phases that a schedule is told by; a longer one is summed up
 
 
 def readable(described: Record) -> Settings:
-    """The settings of a run, in the order in which they are set; the recipe's by their own names.
+    """The settings of a run as pairs of a name and a value; those of the recipe by their own names.
 
     >>> readable({"model": {"call": "nets:cnn", "args": [], "classes": 10}, "recipe": {"type": "Recipe", "cohort": 4,
     ...     "schedule": [{"stage": 1, "rounds": 3, "warmup": False}], "local": {"type": "Local", "epochs": 2}}})
@@ -44,7 +44,7 @@ def _recipe(recipe: Record) -> dict[str, str]:
 
 
 def _schedule(phases: list[Record]) -> str:
-    """Rounds by stage, phase by phase; of many phases only how many rounds each stage has."""
+    """The rounds of each phase; where there are many phases, only the rounds of each stage."""
     if len(phases) > _SEPARATE:
         stages: dict[int, int] = {}
         for phase in phases:
@@ -85,7 +85,7 @@ def _value(item: Any) -> str:
 
 
 def clean(text: Any, longest: int = _LONGEST_NAME) -> str:
-    """Text from a file, fit to be shown: one line of printable characters."""
+    """Text from a file made safe to show: one line of printable characters, not longer than `longest`."""
     if not isinstance(text, str):
         raise TypeError(f"a name must be text, not {text!r:.40}")
     return printable(text)[:longest]

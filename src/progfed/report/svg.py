@@ -1,6 +1,6 @@
-"""A drawing as a list of shapes, and as SVG: it needs no library, and reads on white and on dark paper alike.
+"""Drawings: a list of shapes, written as SVG without any library, readable on white and on dark backgrounds.
 
-Every still figure is drawn once, as such a list; `plots` writes the same list as PDF and PNG.
+Every figure is drawn once, as such a list; `plots` writes the same list as PDF and PNG.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class Style:
 
 @dataclass(frozen=True)
 class Text:
-    """A line of text; `anchor` is the end of it that stands at x: start, middle or end. `upward`: it reads upwards."""
+    """A line of text.
+
+    `anchor` says which end of it is at x: start, middle or end; `upward` text reads from bottom to top.
+    """
 
     x: float
     y: float
@@ -42,7 +45,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Rule:
-    """A straight line, such as a line of the grid; `dash` are the lengths of dashes and gaps in pixels."""
+    """A straight line; `dash` gives the lengths of dashes and gaps in pixels."""
 
     start: tuple[float, float]
     end: tuple[float, float]
@@ -63,7 +66,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Band:
-    """A pale area with this outline."""
+    """A pale area inside an outline."""
 
     places: Places
     colour: str
@@ -133,7 +136,11 @@ class Scale:
 
 
 def legend(names: Iterable[tuple[str, Style]], *, left: int, top: int, right: int) -> tuple[list[Shape], int]:
-    """Names in their colours, in as many lines as they need; and the height of the lines after the first."""
+    """Names in their colours, in as many lines as they need.
+
+    Returns:
+        The shapes, and the height of the lines after the first.
+    """
     shapes: list[Shape] = []
     x, y = left, top
     for name, style in names:

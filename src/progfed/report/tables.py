@@ -1,4 +1,4 @@
-"""What a report says of each run: results and costs, next to the paper's figures, and the cost to reach a metric."""
+"""The numbers of a report for each run: results and costs beside the paper's, and the cost to reach a metric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.98, 0.99, 0.995, 0.9995, 1.0)
 
 @dataclass(frozen=True)
 class Relative:
-    """Costs as fractions of another run's."""
+    """Costs as fractions of another run's costs."""
 
     bytes: float | None
     paper_bytes: float | None
@@ -27,7 +27,7 @@ class Relative:
 class Area:
     """The areas under the curves of a run and of its baseline, divided by the width: mean metrics over equal costs.
 
-    These costs are what both curves cover: from where both were evaluated to the end of the one that ends first.
+    Only costs that both curves cover count: from where both were evaluated to the end of the one that ends first.
     """
 
     bytes: float | None
@@ -38,7 +38,7 @@ class Area:
 
 @dataclass(frozen=True)
 class Row:
-    """What a run gave and what it cost; `relative` only where it and its baseline are finished.
+    """The results and costs of a run; `relative` is None unless the run and its baseline are finished.
 
     `paper_bytes` are this run's, counted as the paper does; `printed` is what the paper prints for the run.
     """
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Reach:
-    """The bytes and FLOPs to reach a share of the baseline's best, and the baseline's own; None: never reached."""
+    """The bytes and FLOPs that a run and its baseline need to reach a share of the baseline's best; None: never."""
 
     run: str
     baseline: str
@@ -121,7 +121,7 @@ def _ratio(value: float, other: float) -> float | None:
 
 
 def _at_bytes(series: Series, baseline: Series | None) -> float | None:
-    """The baseline's metric when it had sent as many bytes as this run in all."""
+    """The baseline's metric when it had sent as many bytes as this run sends in all."""
     if baseline is None or not series.complete:
         return None
     budget = series.total("bytes")
@@ -136,7 +136,7 @@ def _area(series: Series, baseline: Series | None) -> Area | None:
 
 
 def _areas(series: Series, baseline: Series, cost: str) -> tuple[float | None, float | None]:
-    """Mean heights of both curves, straight lines between the points, over the costs that both cover."""
+    """The mean heights of both curves over the costs that both cover, with straight lines between points."""
     curves = [[(point.at[cost], point.metric.mean) for point in one.points] for one in (series, baseline)]
     start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
     if end <= start:

@@ -1,4 +1,4 @@
-"""A report on disk: from folders of runs to a page, figures and tables in files."""
+"""Writes a report: from folders of runs to a page, figures and tables in files."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ DRAWN = ("bytes", "round", "flops")
 
 @dataclass(frozen=True)
 class Report:
-    """Everything a report says: the runs by experiment, and what could not be read."""
+    """Everything that a report shows: the runs by experiment, and a sentence for each file that cannot be read."""
 
     studies: tuple[Study, ...]
     problems: tuple[str, ...]
 
     def tables(self, study: Study) -> tuple[Table, ...]:
-        """An experiment's tables as text."""
+        """The tables of an experiment as text."""
         more = (
             stage_table(study, stage_costs(study)),
             area_table(study, rows(study)),
@@ -47,14 +47,14 @@ class Report:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is missing, over all experiments."""
+        """A sentence for each thing that is missing, over all experiments."""
         return (
             *self.problems,
             *(f"{study.experiment}: {note}" for study in self.studies for note in all_notes(study)),
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """The report as plain values, for JSON."""
         return {
             "experiments": [
                 {
@@ -81,15 +81,21 @@ def make_report(directories: Iterable[Path | str]) -> Report:
 def write_report(
     directories: Iterable[Path | str], out: Path | str, *, formats: Sequence[str] = ("svg",)
 ) -> tuple[Path, ...]:
-    """Write `report.html`, the tables as CSV and the figures below `out`, and return the paths.
+    """Write a report on the runs in or below some folders: `report.html`, the tables as CSV, and the figures.
 
-    SVG figures are always written; `formats` may add `pdf` and `png`, which need matplotlib.
+    Args:
+        directories: Folders of runs, or folders that contain them.
+        out: The folder to write to.
+        formats: Formats of figures beside SVG, which is always written: `pdf` and `png`, which need matplotlib.
+
+    Returns:
+        The paths of the files, the page first.
     """
     return save_report(make_report(directories), Path(out), formats=formats)
 
 
 def save_report(report: Report, out: Path, *, formats: Sequence[str] = ("svg",)) -> tuple[Path, ...]:
-    """Write a report that was read before; each file is written whole or not at all."""
+    """Write a report that `make_report` made; each file is written whole or not at all."""
     for kind in formats:
         check_format(kind)
     files = contents(report, formats)
@@ -131,7 +137,7 @@ def contents(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
 
 
 def _slugs(names: Sequence[str]) -> list[str]:
-    """File names for experiments: their names come from files and must not lead anywhere else."""
+    """File names for experiments, whose own names come from files and must not lead anywhere else."""
     found: list[str] = []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "experiment"
