@@ -46,20 +46,17 @@ Main = Callable[[GridEngine, Mapping[str, Any]], None]
 
 
 def client(experiment: Experiment) -> ClientApp:
-    """The client app. A node's setting `data` is its folder of data, `clients` or `partition-id` says whom it holds."""
+    """The client app; see `progfed.flower.client`."""
     return client_app(partial(on_node, experiment))
 
 
 def on_node(experiment: Experiment, settings: Mapping[str, Any]) -> Setup:
-    """What a node trains with, made on the node."""
+    """The model, data and recipe of an experiment, made on the node that trains with them."""
     return setup(experiment, Path(str(settings.get("data", "data"))))
 
 
 def server(experiment: Experiment) -> ServerApp:
-    """The server app. Its settings: `out`, where the run goes, and `data`, the server's folder of data.
-
-    Every round is committed before the next begins; a run that was interrupted is continued by the same `flwr run`.
-    """
+    """The server app; see `progfed.flower.server`."""
     return server_app(partial(serve, experiment), deadline=experiment.recipe.deadline)
 
 
@@ -90,7 +87,7 @@ def _speak() -> None:
 
 
 def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any]) -> None:
-    """Train on an engine over the grid of a run."""
+    """Run an experiment with its clients on the nodes of a grid; this is what the server app calls."""
     out = Path(str(settings.get("out", "runs"))) / f"{experiment.run}-seed{experiment.recipe.seed}"
     data = Path(str(settings.get("data", "data")))
     sizes: Sequence[int] = ()
@@ -106,7 +103,7 @@ def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any
 
 
 def told(record: Record) -> str:
-    """A round in a line of the log; all of it is in `rounds.jsonl`.
+    """A round as a line of the log; `rounds.jsonl` has all of it.
 
     >>> told({"round": 3, "stage": 2, "loss": 0.5, "metric": 81.25, "clients": 4, "rejected": {"missing": 2}})
     'round 3, stage 2: loss 0.5000, 81.25 %, 4 clients, rejected: 2 missing'
@@ -119,7 +116,7 @@ def told(record: Record) -> str:
 
 
 def known_sizes(engine: GridEngine, out: Path, data: Path, clients: int) -> Sequence[int]:
-    """How many examples the clients have: what a run that continues was told before, or else what the nodes say."""
+    """How many examples each client has: read from the run's folder where it is continued, else asked of the nodes."""
     before = [out / SIZES]
     if (out / "experiment.json").exists():
         before.append(data / SIZES)  # runs of earlier versions kept it there
@@ -132,7 +129,7 @@ def known_sizes(engine: GridEngine, out: Path, data: Path, clients: int) -> Sequ
 
 
 def read_sizes(path: Path, clients: int) -> Sequence[int]:
-    """What a run was told before about its clients."""
+    """The number of examples of each client, from the file that a run keeps."""
     told = read_numbers(path)
     if not set(range(clients)) <= told.keys() or min(told.values()) < 1:
         raise DataError(f"{path} does not tell the examples of {clients} clients: remove it to ask them again")
@@ -141,14 +138,14 @@ def read_sizes(path: Path, clients: int) -> Sequence[int]:
 
 @contextmanager
 def noting(engine: GridEngine, out: Path, sizes: Sequence[int]) -> Iterator[GridEngine]:
-    """The engine, once the run keeps what it was told: when it continues it must not be told other things."""
+    """The engine, once what the nodes said is in the run's folder: a continued run must not hear other numbers."""
     write_numbers(out / SIZES, dict(enumerate(sizes)))
     write_numbers(out / HOLDERS, engine.holders)
     yield engine
 
 
 def read_numbers(path: Path) -> dict[int, int]:
-    """A number for each client, from a file; none where there is none."""
+    """A number for each client, from a file; empty where the file does not exist."""
     try:
         return {int(client): int(number) for client, number in json.loads(path.read_text()).items()}
     except FileNotFoundError:
@@ -158,7 +155,7 @@ def read_numbers(path: Path) -> dict[int, int]:
 
 
 def write_numbers(path: Path, numbers: Mapping[int, int]) -> None:
-    """Write a number for each client, where they are new."""
+    """Write a number for each client, unless the file has them already."""
     if numbers and read_numbers(path) != numbers:
         replace_file(path, json.dumps({str(client): number for client, number in sorted(numbers.items())}).encode())
 
@@ -166,9 +163,10 @@ def write_numbers(path: Path, numbers: Mapping[int, int]) -> None:
 def simulation(
     experiment: Experiment, folder: Path, data: Path, workers: int
 ) -> Callable[[], AbstractContextManager[Engine]]:
-    """Flower's simulation as an engine for `train`: clients are partitions of virtual nodes.
+    """Flower's simulation as an engine for `train`; see `progfed.flower.simulation`.
 
-    What clients remember is kept in the run's folder, so that a run that was stopped continues with the same bits.
+    Each virtual node holds a partition of the clients. What clients remember is kept in the run's folder, so that a run
+    that was stopped continues with the same bits.
     """
     declared = experiment.data.clients if isinstance(experiment.data, FederatedData | OwnData) else experiment.clients
     nodes = min(declared or workers, NODES)
@@ -180,5 +178,5 @@ def simulation(
 
 
 def on_node_at(experiment: Experiment, data: Path, settings: Mapping[str, Any]) -> Setup:
-    """What a virtual node trains with: its data are in the folder of everybody."""
+    """The model, data and recipe for a virtual node, whose data folder is the same as everybody's."""
     return setup(experiment, data)

@@ -1,9 +1,9 @@
 """The engine over a Flower grid: tasks go to the nodes that hold their clients, updates come back as they arrive.
 
 Which node holds which client is never guessed from a position in a list: the nodes are asked, and a client stays with
-the node that held it first. A client whose node is gone, fails, or misses the deadline gives no update, which the loop
-counts as missing; what comes after the deadline is left where it is, and cannot disturb a later round. What is not
-readable is handed on for the server to reject.
+the node that held it first. A client whose node is gone, fails, or misses the deadline gives no update, and the server
+counts it as missing; what comes after the deadline is left where it is, and cannot disturb a later round. What cannot
+be read is handed on to the server, which counts it too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOG = logging.getLogger("progfed.flower")
 
 
 class Nodes(Protocol):
-    """What is used of `flwr.serverapp.Grid`."""
+    """The part of `flwr.serverapp.Grid` that the engine uses."""
 
     def get_node_ids(self) -> Iterable[int]: ...
 
@@ -48,9 +48,12 @@ class Nodes(Protocol):
 class Patience:
     """How long the server waits, in seconds.
 
-    `deadline` is the time that the clients of a round have; one whose node has died is given up earlier, as soon as
-    Flower reports it, which takes a minute. `start` is the time in which all clients must have been found at the start
-    of a run; `answer` the time a node has to say which clients it holds. Replies are looked for every `poll`.
+    Args:
+        deadline: The time that the clients of a round have. A client whose node has died is given up earlier, as soon
+            as Flower reports it, which takes a minute.
+        start: The time until all clients must have been found at the start of a run.
+        answer: The time that a node has to say which clients it holds.
+        poll: The time between two looks for replies.
     """
 
     deadline: float = 600.0
@@ -63,7 +66,7 @@ class Patience:
             raise UsageError(f"times must be positive: {self}")
 
     def within(self, deadline: float) -> Patience:
-        """As patient, but not beyond the deadline of a recipe."""
+        """The same, with a deadline no later than that of a recipe."""
         return replace(self, deadline=min(self.deadline, deadline))
 
 
@@ -96,12 +99,18 @@ class GridEngine:
             yield from self._opened(sent[key], reply)
 
     def _begin(self, number: int) -> None:
-        """Start the clock of a round; who asks for a whole model, and is sent it, has no more time than the others."""
+        """Start the clock of a round, unless it runs: a client that asks for the whole model gets no extra time."""
         if number != self._round:
             self._round, self._end = number, time.monotonic() + self._patience.deadline
 
     def sizes(self, clients: int, *, all_needed: bool = False) -> dict[int, int]:
-        """The examples of the clients that nodes hold, asked until all `clients` are there or `start` has passed."""
+        """The number of examples of each client that some node holds.
+
+        Args:
+            clients: How many clients there should be; nodes are asked until all are found or the time to `start` is
+                over.
+            all_needed: Whether missing clients are an error.
+        """
         self._clients, end = clients, time.monotonic() + self._patience.start
         while True:
             self._ask_nodes(self._patience.answer, range(clients))
@@ -120,7 +129,7 @@ class GridEngine:
         return dict(sorted(self._sizes.items()))
 
     def _look_for(self, clients: Iterable[int]) -> None:
-        """Find the nodes of these clients: ask nodes that are new, forget those that are gone."""
+        """Find the nodes of these clients: ask new nodes, and forget nodes that are gone."""
         online = set(self._grid.get_node_ids())
         self._node = {client: node for client, node in self._node.items() if node in online}
         self._ask_again = {node: when for node, when in self._ask_again.items() if node in online}
@@ -130,8 +139,10 @@ class GridEngine:
             self._ask_nodes(min(self._patience.answer, self._patience.deadline / 4), wanted)
 
     def _ask_nodes(self, seconds: float, wanted: Sequence[int]) -> None:
-        """Ask nodes which clients they hold, until all that are wanted are found: nodes that are new, that failed a
-        second ago, or were silent for long."""
+        """Ask nodes which clients they hold, until all wanted clients are found.
+
+        Asked are nodes that are new, that failed a second ago, or that were silent for long.
+        """
         now = time.monotonic()
         nodes = [node for node in self._grid.get_node_ids() if self._ask_again.get(node, now) <= now]
         self._ask_again |= dict.fromkeys(nodes, now + SILENT * seconds)
@@ -143,6 +154,7 @@ class GridEngine:
                 return
 
     def _hear(self, node: int, reply: Message | None) -> None:
+        """Note which clients a node says it holds."""
         try:
             hosted = unpack_hosted(_content(reply))
         except MessageError as error:
@@ -164,7 +176,7 @@ class GridEngine:
             self._node[client], self._sizes[client] = node, examples
 
     def _push(self, messages: list[Message], whose: list[int]) -> dict[str, int]:
-        """Push messages; which message belongs to whom, without those that Flower did not take."""
+        """Push messages; returns whose each message is, without those that Flower did not accept."""
         if not messages:
             return {}
         taken = set(self._grid.push_messages(messages))
@@ -172,7 +184,7 @@ class GridEngine:
         return {key: one for key, one in owned if key in taken}
 
     def _replies(self, sent: Mapping[str, int], seconds: float) -> Iterator[tuple[str, Message | None]]:
-        """Replies as they come, until every message has one or time is up; what is late by then is abandoned."""
+        """Replies as they come, until every message has one or the time is over; later replies are left alone."""
         waiting, pulls, end = list(sent), dict[str, Pull](), time.monotonic() + seconds
         while waiting and time.monotonic() < end:
             for key in list(waiting):
@@ -187,7 +199,10 @@ class GridEngine:
             time.sleep(self._patience.poll if waiting else 0)
 
     def _opened(self, client: int, reply: Message | None) -> Iterator[Update]:
-        """The update of the client that was asked; its message proves who sent it, so no node can speak for another."""
+        """The update in a reply, as that of the client that was asked.
+
+        The message inside proves who sent it, so no node can speak for another.
+        """
         if reply is not None and reply.has_error():
             LOG.warning("client %d failed: %s", client, reply.error.reason)
             return
@@ -199,8 +214,10 @@ class GridEngine:
 
 
 class Pull(threading.Thread):
-    """The replies to one message, pulled by a thread of its own: one whose content is announced and never comes keeps
-    nobody waiting, and one that cannot be read takes no other with it."""
+    """Pulls the replies to one message in a thread of its own.
+
+    A reply whose content is announced and never comes delays no other, and one that cannot be read spoils no other.
+    """
 
     def __init__(self, grid: Nodes, key: str) -> None:
         super().__init__(daemon=True)
@@ -216,7 +233,7 @@ class Pull(threading.Thread):
             self._error = error
 
     def replies(self) -> Sequence[Message | None]:
-        """What was pulled, None for what cannot be read; raises where it is the grid itself that is gone."""
+        """The replies pulled, None for one that cannot be read; raises where the grid itself is gone."""
         error = self._error
         if error is None:
             return self._found

@@ -1,4 +1,4 @@
-"""What runs on a node: the client app. It trains the clients that the node holds, and keeps what they remember.
+"""The client app, which runs on a node: it trains the clients that the node holds, and keeps what they remember.
 
 The model, the data and the recipe are made once in a process and kept for later rounds.
 """
@@ -32,10 +32,15 @@ KEEP = 2
 
 
 def client_app(make: Make, *, reads: Sequence[str] = ("data",), memory: Path | None = None) -> ClientApp:
-    """A client app that trains with what `make` makes, given those of the node's settings that it `reads`.
+    """A client app.
 
-    What clients keep is in Flower's own state of the node, which lives as long as its SuperNode and one run; with a
-    folder (`memory`, or `memory=…` in the node's settings) it is on disk, and survives both.
+    What clients remember is kept in Flower's own state of the node, which lives as long as its SuperNode and one run;
+    with a folder (`memory`, or `memory=…` in the node's settings) it is kept on disk, and survives both.
+
+    Args:
+        make: Makes the model, data and recipe from the node's settings.
+        reads: The names of the settings that it is given.
+        memory: The folder for what clients remember.
     """
     app = ClientApp()
 
@@ -125,7 +130,7 @@ class InFolder:
 
 
 def trained(task: Task, learner: Learner, place: InContext | InFolder) -> Update:
-    """Train from what the client remembered before this round; a round that is repeated gives the same bits again."""
+    """Train a task from what the client remembered before this round, so that a repeated round gives the same bits."""
     versions = {number: data for number, data in place.read(task.client).items() if number < task.round}
     with one_thread():
         update, state = learner(task, _latest(versions))
@@ -136,7 +141,7 @@ def trained(task: Task, learner: Learner, place: InContext | InFolder) -> Update
 
 
 def _latest(versions: Versions) -> ClientState:
-    """The newest state; one that is damaged is as good as none: the client asks for a whole model."""
+    """The newest memory. A damaged one counts as none: the client then asks for the whole model."""
     try:
         return unpack(versions[max(versions)]) if versions else {}
     except MessageError:
@@ -149,11 +154,11 @@ def _settings(context: Context, names: Sequence[str]) -> tuple[tuple[str, Any], 
 
 @cache
 def _made(make: Make, settings: tuple[tuple[str, Any], ...]) -> tuple[Setup, Learner]:
-    """Made once in a process: whoever is kept alive does not read the data again in every round, or for every node."""
+    """The model, data, recipe and learner, made once in a process, so that data are not read again in every round."""
     setup = make(dict(settings))
     return setup, Learner(*setup)
 
 
 def forget() -> None:
-    """Let go of what was made: the next task makes it again."""
+    """Forget what was made; the next task makes it again."""
     _made.cache_clear()

@@ -27,7 +27,7 @@ from progfed.runs.train import Setup
 
 @dataclass(frozen=True)
 class Stored:
-    """What `make` was, in a file: an actor reads it once, instead of being sent model and data with every message."""
+    """`make` stored in a file: an actor reads it once, instead of being sent model and data with every message."""
 
     path: str
 
@@ -39,7 +39,7 @@ class Stored:
 
 
 class Watched:
-    """The grid of a simulation; it says so when the simulation has ended, where the grid itself would say nothing."""
+    """The grid of a simulation; it raises an error once the simulation has ended, where Flower's would be silent."""
 
     def __init__(self, grid: Nodes, failures: list[BaseException]) -> None:
         self._grid, self._failures = grid, failures
@@ -65,7 +65,15 @@ class Watched:
 def simulated(
     make: Make, *, nodes: int, workers: int, memory: Path | None = None, patience: Patience | None = None
 ) -> Iterator[GridEngine]:
-    """An engine on `nodes` virtual nodes in `workers` processes; all of them have ended when the block is left."""
+    """Start an engine on virtual nodes; all its processes have ended when the block is left.
+
+    Args:
+        make: Makes the model, data and recipe from a node's settings.
+        nodes: The number of virtual nodes.
+        workers: The number of processes.
+        memory: The folder for what clients remember.
+        patience: How long the engine waits.
+    """
     _quiet()
     try:
         from flwr.simulation import run_simulation
@@ -113,7 +121,7 @@ def _passing(grids: Queue[Any], done: threading.Event) -> Any:
 
 
 def _quiet() -> None:
-    """No messages home, no ears beyond this machine, and no chatter; what goes wrong is still said."""
+    """Switch off telemetry, listening beyond this machine, and chatter; errors are still shown."""
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -37,7 +37,7 @@ SHORTEST = 32
 
 
 class Gate:
-    """A SuperLink that lets nodes, its operator and its own server apps through, each to their part."""
+    """A SuperLink that lets nodes, its operator and its own server apps through, each only to their own API."""
 
     def __init__(self, app: App, secret: bytes) -> None:
         self._app, self._expected = app, b"Bearer " + secret
@@ -49,6 +49,7 @@ class Gate:
             await _refuse(send)
 
     def _may_pass(self, scope: Scope) -> bool:
+        """Whether a request comes from somebody who may call this API."""
         path = scope["path"]
         if path.startswith(CONTROL):
             given = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -59,7 +60,7 @@ class Gate:
 
 
 def _on_this_machine(scope: Scope) -> bool:
-    """Whether the caller's address is one of this machine: its loopback, or the one that was called."""
+    """Whether the caller's address belongs to this machine: loopback, or the address that was called."""
     (client, _), (server, _) = scope.get("client") or ("", 0), scope.get("server") or ("", 0)
     try:
         return ip_address(client).is_loopback or client == server
@@ -109,7 +110,7 @@ def main() -> None:
 
 
 def _keep_private(database: str) -> None:
-    """Make the database its owner's only, if it is a file: the tokens of server apps are in it."""
+    """Let only its owner read the database, if it is a file: it holds the tokens of server apps."""
     if not database.startswith(":") and "://" not in database:
         path = Path(database)
         path.touch(mode=0o600)
@@ -117,7 +118,7 @@ def _keep_private(database: str) -> None:
 
 
 def _give_secret(flower: Any, path: Path) -> None:
-    """Let the process that starts server apps know the secret: Flower would start it without one."""
+    """Give the secret to the process that starts server apps: Flower would start it without one."""
     plain = flower._get_superexec_command
 
     def with_secret(**settings: Any) -> list[str]:
@@ -127,7 +128,7 @@ def _give_secret(flower: Any, path: Path) -> None:
 
 
 def serve(flower: Any, config: Any, secret: bytes) -> None:
-    """Serve until a signal comes; as `flower-superlink` does, but for the gate."""
+    """Serve until a signal comes, as `flower-superlink` does, but with the gate."""
     import uvicorn
     from flwr.supercore.http_logging import get_uvicorn_log_config
     from flwr.supercore.logger import console_handler

@@ -26,7 +26,7 @@ AT_LAST = 1.0
 
 
 def hasten_content() -> None:
-    """Ask sooner for content that is still on its way."""
+    """Ask more often for content that is still on its way."""
     for function in (inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree):
         defaults = function.__kwdefaults__
         if defaults and "initial_backoff" in defaults:
@@ -35,7 +35,7 @@ def hasten_content() -> None:
 
 
 def bound_content(seconds: float) -> None:
-    """Wait no longer than this for content that was announced; Flower would for two hours."""
+    """Wait at most this long for content that was announced; Flower would wait for two hours."""
     defaults = inflatable_utils.pull_objects.__kwdefaults__
     if defaults and "max_time" in defaults:
         defaults["max_time"] = seconds

@@ -1,7 +1,7 @@
-"""What crosses between a Flower server app and its nodes: one opaque array per message, and a few small fields.
+"""Messages between a Flower server app and its nodes: one opaque array each, and a few small fields.
 
 A message of the protocol stays the bytes that it is. As one array it is three objects to Flower, where separate tensors
-would be a hundred; and nothing but `server/replies.py` ever judges what is inside.
+would be a hundred; and only the server's check of replies judges what is inside.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BYTES, _FIELDS, _KEY = "progfed.bytes", "progfed.fields", "message"
 
 
 def pack_task(task: Task) -> RecordDict:
-    """A task as Flower's records; lists are text, since Flower cannot size an empty one."""
+    """A task as Flower's records; lists are written as text, since Flower cannot measure an empty one."""
     phase = task.phase
     fields: dict[str, Any] = {
         "client": task.client,
@@ -70,12 +70,12 @@ def unpack_update(content: RecordDict) -> Update:
 
 
 def pack_hosted(sizes: Mapping[int, int]) -> RecordDict:
-    """What a node says about itself: its clients and how many examples each has."""
+    """What a node says about itself, as records: its clients and how many examples each has."""
     return RecordDict({_FIELDS: ConfigRecord({"sizes": json.dumps({str(client): n for client, n in sizes.items()})})})
 
 
 def unpack_hosted(content: RecordDict) -> dict[int, int]:
-    """What `pack_hosted` packed, if it is possible: clients from 0 on, of 1 to `MOST` examples each."""
+    """What `pack_hosted` packed, if it is possible: clients from 0 on, with 1 to `MOST` examples each."""
     try:
         text = _fields(content)["sizes"]
         if len(text) > LONGEST:
@@ -90,7 +90,7 @@ def unpack_hosted(content: RecordDict) -> dict[int, int]:
 
 
 def opaque(data: bytes) -> Array:
-    """Bytes as an array that Flower carries and nobody interprets."""
+    """Bytes as an array that Flower carries without interpreting it."""
     return Array("uint8", (len(data),), KIND, data)
 
 

@@ -42,9 +42,9 @@ LOG = logging.getLogger("progfed.flower")
 
 
 def serve(runtime: str, poll: float) -> None:
-    """Run the tasks of a SuperNode for ever.
+    """Run the tasks of a SuperNode, without end.
 
-    Each has a thread, and they train in turns. A task whose run has ended waits for content that will never come
+    Each task has a thread, and they train in turns. A task whose run has ended waits for content that will never come
     (Flower would for two hours); it must not keep the next one from its turn.
     """
     wanted = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
@@ -59,7 +59,7 @@ def serve(runtime: str, poll: float) -> None:
 
 
 def _attempt(runtime: str, token: str, number: int, turn: threading.Lock) -> None:
-    """Run one task; whatever goes wrong is this task's, and the worker goes on."""
+    """Run one task; an error ends only this task, and the worker goes on."""
     try:
         with _connected(runtime, token=token) as client, _beating(client):
             message, context, run, fab = pull_task_input(client)
@@ -71,7 +71,7 @@ def _attempt(runtime: str, token: str, number: int, turn: threading.Lock) -> Non
 
 
 def _run(client: RuntimeHttpClient, message: Message, context: Context, app: Callable[[], ClientApp]) -> None:
-    """The message in, the reply and the node's state out; an app that fails is answered with its error."""
+    """Pull the message, run the app, push its reply and the node's state; the error of an app is its reply."""
     try:
         reply = app()(message, context)
         status, details = SubStatus.COMPLETED, ""
@@ -89,7 +89,7 @@ def _failure(details: str, message: Message) -> Message:
 
 @lru_cache(maxsize=1)
 def _app(name: str, version: str, digest: str, bundle: bytes) -> ClientApp:
-    """The client app of a bundle, loaded once; another bundle takes its place, with nothing left of the first."""
+    """The client app of a bundle, loaded once; another bundle replaces it, and nothing of the first is left."""
     install_from_fab(bundle, skip_prompt=True)
     _forget(get_project_dir(name, version, digest).parent)
     load = get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
@@ -97,7 +97,7 @@ def _app(name: str, version: str, digest: str, bundle: bytes) -> ClientApp:
 
 
 def _forget(bundles: Path) -> None:
-    """Unload the modules of bundles: a new one has modules of the same names, and Python would keep the old ones."""
+    """Unload the modules of bundles: a new bundle has modules of the same names, and Python would keep the old ones."""
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(str(bundles)):
             del sys.modules[name]
@@ -125,7 +125,7 @@ def _connected(runtime: str, token: str = "") -> Iterator[RuntimeHttpClient]:
 
 @contextmanager
 def _beating(client: RuntimeHttpClient) -> Iterator[None]:
-    """Tell the SuperNode that the task is alive, however long it trains."""
+    """While the block runs, tell the SuperNode that the task is alive, however long it trains."""
     sender = HeartbeatSender(make_task_heartbeat_fn_http(client))
     sender.start()
     try:

@@ -170,7 +170,7 @@ def called(described: Any) -> str:
 
 
 def folders(roots: list[Path], problems: list[str]) -> list[Path]:
-    """All folders with an `experiment.json`, each once; those that `--fresh` moved aside only where given themselves."""
+    """All folders with an `experiment.json`, each once; those that `--fresh` moved aside only if given themselves."""
     found: dict[Path, Path] = {}
     for root in roots:
         if not root.is_dir():

@@ -1,4 +1,4 @@
-"""Flower's own commands, as a federation of this machine runs them: with its settings, and nothing of anyone else's."""
+"""Flower's own commands as a federation on this machine runs them: with its own settings only."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from progfed.errors import TrainingError, UsageError
 
 @dataclass(frozen=True)
 class Commands:
-    """Flower's commands with their settings in the folder `home`; its servers look for work every `poll` seconds."""
+    """Flower's commands, with their settings in the folder `home`; its servers look for work every `poll` seconds."""
 
     home: Path
     poll: float
 
     def environment(self) -> dict[str, str]:
-        """What every Flower command needs: no telemetry, nothing installed at run time, settings in this folder."""
+        """The environment of every Flower command: no telemetry, nothing installed at run time, settings in `home`."""
         ours = {
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -37,23 +37,23 @@ class Commands:
         return {**os.environ, **ours}
 
     def path(self, name: str) -> str:
-        """Where a command is."""
+        """The path of a command."""
         path = Path(sys.executable).parent / name
         if not path.exists():
             raise UsageError(f"there is no command {name} next to {sys.executable}: install progfed[flower]")
         return str(path)
 
     def flwr(self, *arguments: str) -> str:
-        """What a `flwr` command prints; one that fails is an error with what it said."""
+        """Run a `flwr` command and return what it prints; one that fails is an error with what it said."""
         return self._done(f"flwr {shlex.join(arguments)}", [self.path("flwr"), *arguments])
 
     def several(self, commands: list[list[str]]) -> None:
-        """Several `flwr` commands in one process: each start takes seconds."""
+        """Run several `flwr` commands in one process: each start takes seconds."""
         lines = "\n".join(shlex.join(command) for command in commands)
         self._done(f"flwr {lines.splitlines()[0]}", script("commands"), lines)
 
     def listed(self, *arguments: str) -> dict[str, Any]:
-        """What a `flwr` command lists, as values."""
+        """Run a `flwr` command that lists something, and return it as values."""
         text = self.flwr(*arguments, "--format", "json")
         found: dict[str, Any] = json.loads(text[text.index("{") :])
         if not found.get("success", True):
@@ -91,5 +91,5 @@ def _names(table: dict[str, Any], above: str = "") -> Iterator[str]:
 
 
 def script(name: str) -> list[str]:
-    """A module of the Flower engine as a command: run by its path, it does not load torch, which it does not need."""
+    """The command that runs a module of this package by its path: so it does not load torch, which it does not need."""
     return [sys.executable, "-P", str(files("progfed.flower") / f"{name}.py")]

@@ -1,4 +1,4 @@
-"""A SuperLink and its SuperNodes on this machine: started, looked at, and ended, with all they need in one folder."""
+"""A SuperLink and its SuperNodes on this machine: starts, watches and ends them, with all their files in one folder."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ _READY = 90.0
 class Federation:
     """The folder of a federation on this machine.
 
-    With `plain`, nodes are Flower's own commands, which start a process for every message; otherwise they are kept
-    alive. Nodes reach the SuperLink at the port `via`, where that is another than its own: through a tunnel or a proxy.
+    Args:
+        folder: The folder.
+        plain: Whether nodes are Flower's own commands, which start a process for every message; otherwise the process
+            that trains is kept alive.
+        via: The port at which nodes reach the SuperLink, where it is not the SuperLink's own: of a tunnel or a proxy.
     """
 
     folder: Path
@@ -34,37 +37,47 @@ class Federation:
 
     @property
     def path(self) -> Path:
+        """The folder, as an absolute path."""
         return self.folder.absolute()
 
     @property
     def processes(self) -> list[Process]:
+        """The processes that were started, running or not."""
         return read(self.path / PROCESSES)
 
     @property
     def running(self) -> list[Process]:
+        """The processes that are running."""
         return [process for process in self.processes if process.running]
 
     @property
     def answering(self) -> bool:
-        """Whether the SuperLink is there."""
+        """Whether the SuperLink accepts connections."""
         return any(process.name == SUPERLINK for process in self.running)
 
     @property
     def commands(self) -> Commands:
-        """Flower's commands on this federation."""
+        """Flower's commands, with the settings of this federation."""
         return Commands(self.path / "flwr", poll=1.0 if self.plain else 0.1)
 
     @property
     def data(self) -> Path | None:
-        """The folder of data that was chosen, for the nodes and for the apps that `progfed deploy run` starts."""
+        """The folder of data that was chosen for the nodes and for the apps that `progfed deploy run` starts."""
         chosen = self.path / SETTINGS
         return Path(json.loads(chosen.read_text())["data"]) if chosen.exists() else None
 
     def up(self, nodes: int, *, port: int = 0, data: Path | None = None) -> int:
-        """Start the SuperLink and `nodes` SuperNodes; returns the port. What was made before is used again.
+        """Start the SuperLink and its SuperNodes; keys and certificates that exist are used again.
 
-        Of a federation that is running, what has ended is started again. `data` is the folder of data, by default the
-        one that was chosen before, or `data` in the federation's folder.
+        In a federation that is running, processes that have ended are started again.
+
+        Args:
+            nodes: The number of SuperNodes.
+            port: The SuperLink's port.
+            data: The folder of data; by default the one chosen before, or `data` in the federation's folder.
+
+        Returns:
+            The port.
         """
         if self.running:
             return self._mended(nodes)
@@ -90,6 +103,7 @@ class Federation:
         return port
 
     def _mended(self, nodes: int) -> int:
+        """Start the processes that have ended; returns the port."""
         ended = {process.name.removesuffix("-worker") for process in self.processes if not process.running}
         there = {process.name for process in self._nodes()}
         if not ended or len(there) != nodes:
@@ -131,7 +145,7 @@ class Federation:
         return [node, self._start(f"node-{number}-worker", [*worker, "--parent", str(node.pid)], 0)]
 
     def _prepare(self, nodes: int) -> None:
-        """Certificates, keys and Flower's settings, where they are not there yet."""
+        """Make certificates, keys and Flower's settings, where they do not exist."""
         from progfed.flower.federation.keys import make_certificates, make_node_key, make_operator_secret
 
         try:
@@ -171,7 +185,7 @@ class Federation:
         return replace(process, port=port)
 
     def _register(self, nodes: int) -> None:
-        """Let the SuperLink know the public keys of the nodes, those that it does not know yet."""
+        """Register the nodes' public keys with the SuperLink, those that it does not know."""
         known = self.path / "registered.json"
         before = json.loads(known.read_text()) if known.exists() else []
         new = [str(self._key(number)) for number in range(nodes) if str(self._key(number)) not in before]
@@ -187,11 +201,11 @@ class Federation:
             time.sleep(0.05)
 
     def _remember(self, started: list[Process]) -> None:
-        """Write down what was started at once: a command that is killed leaves nothing that `down` cannot find."""
+        """Write down what was started at once, so that `down` finds it even if this command is killed."""
         write(self.path / PROCESSES, [*self.processes, *started])
 
     def _wait_for_nodes(self) -> None:
-        """Wait until all nodes are connected. One that was killed is refused for a minute, so it is started again."""
+        """Wait until all nodes are connected; one that was killed is refused for a minute, so it is started again."""
         end = time.monotonic() + _READY
         while waiting := [process for process in self._nodes() if not self._connected(process)]:
             if time.monotonic() > end:
@@ -202,8 +216,11 @@ class Federation:
             time.sleep(0.1)
 
     def restart(self, name: str, *, patience: float = 0.0) -> None:
-        """Start what has ended again: the SuperLink, to which its nodes come back by themselves, or a node and its
-        worker; with `patience`, until the SuperLink takes the node back."""
+        """Start a process that has ended: the SuperLink, to which nodes come back by themselves, or a node.
+
+        A node's worker is started with it. With `patience`, a node is tried for so many seconds, until the SuperLink
+        accepts it again.
+        """
         if name == SUPERLINK:
             self._restart_superlink()
             return
@@ -233,10 +250,11 @@ class Federation:
         return [p for p in self.processes if p.name != SUPERLINK and not p.name.endswith("-worker")]
 
     def _connected(self, process: Process) -> bool:
-        """Whether a node has got its name from the SuperLink since it was started."""
+        """Whether the SuperLink has accepted a node since the node was started."""
         return process.running and "SuperNode ID" in self._log(process).read_text(errors="replace")
 
     def _said(self, what: str, process: Process) -> str:
+        """An error text with the last lines of a process's log."""
         log = self._log(process)
         lines = log.read_text(errors="replace").strip().splitlines()[-5:]
         return f"{what}; the end of {log}:\n" + "\n".join(lines)

@@ -64,7 +64,7 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
 
 
 def make_node_key(path: Path) -> None:
-    """A node's key: `path` stays with the node, `path` with `.pub` is what the SuperLink registers."""
+    """Make a node's key: `path` stays with the node, and `path` with `.pub` is registered with the SuperLink."""
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
     _write_secret(path, key, serialization.PrivateFormat.OpenSSH)
@@ -73,7 +73,7 @@ def make_node_key(path: Path) -> None:
 
 
 def make_operator_secret(path: Path) -> None:
-    """The secret of whoever registers nodes and starts runs, for the SuperLink and for `remember_operator`."""
+    """Make the secret of the operator, who registers nodes and starts runs; for SuperLink and `remember_operator`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _write_private(path, secrets.token_urlsafe(32).encode())
 
@@ -146,7 +146,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def main() -> None:
-    """Make or remember what the command names."""
+    """Run the command that the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
     kind = kinds.add_parser("certificates", help="for the SuperLink: ca.crt, server.pem, server.key")

@@ -1,4 +1,4 @@
-"""Background processes that are found again by a later command, and ended for sure, they and what they started."""
+"""Background processes that a later command finds again, and ends together with all that they started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARK = "PROGFED_MARK"
 
 @dataclass(frozen=True)
 class Process:
-    """A process in the background. Its start time tells it from another that was given its number later.
+    """A background process. Its start time tells it from a later process with the same number.
 
     `mark` is in its environment and in that of all that it started, so that these are found even when they have left
     its session, or when it has ended before them.
@@ -40,7 +40,7 @@ class Process:
 
 
 def start(name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str], cwd: Path) -> Process:
-    """Start a process in the background; what it says goes to `log`, and what was there before to `log.old`."""
+    """Start a background process; its output goes to `log`, and what was there before to `log.old`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     mark = secrets.token_hex(16)
     if log.exists():
@@ -60,7 +60,7 @@ def start(name: str, command: Sequence[str], *, log: Path, environment: Mapping[
 
 
 def stop(processes: Sequence[Process], *, patience: float = 10.0) -> None:
-    """End these processes and all that they started: asked first, then forced."""
+    """End these processes and all that they started: first by a signal that they can handle, then by force."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in family(processes):
             with suppress(ProcessLookupError):
@@ -72,7 +72,7 @@ def stop(processes: Sequence[Process], *, patience: float = 10.0) -> None:
 
 
 def family(processes: Sequence[Process]) -> list[int]:
-    """The processes that are alive of these and of all that they started."""
+    """The numbers of the living processes among these and all that they started."""
     marks = [f"{MARK}={process.mark}".encode() for process in processes if process.mark]
     found = []
     for entry in Path("/proc").iterdir():
@@ -84,12 +84,12 @@ def family(processes: Sequence[Process]) -> list[int]:
 
 
 def write(path: Path, processes: Sequence[Process]) -> None:
-    """Remember processes for a later command."""
+    """Write processes into a file for a later command."""
     replace_file(path, json.dumps([asdict(process) for process in processes], indent=1).encode())
 
 
 def read(path: Path) -> list[Process]:
-    """The processes that were remembered; none where nothing was."""
+    """The processes in a file; empty where there is no file."""
     if not path.exists():
         return []
     try:
@@ -112,7 +112,7 @@ def listening(port: int) -> bool:
 
 
 def start_time(pid: int) -> str:
-    """When a process was started, in ticks since the machine was; empty where there is none, or it has ended."""
+    """When a process was started, in ticks since the machine was; empty for one that does not exist or has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (OSError, IndexError):
@@ -121,7 +121,7 @@ def start_time(pid: int) -> str:
 
 
 def _reap() -> None:
-    """Collect children of ours that have ended, or they would seem to be there."""
+    """Collect our children that have ended; otherwise they would seem to be running."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
