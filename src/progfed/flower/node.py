@@ -141,7 +141,7 @@ def trained(task: Task, learner: Learner, place: InContext | InFolder) -> Update
 
 
 def _latest(versions: Versions) -> ClientState:
-    """The newest memory. A damaged one counts as none: the client then asks for the whole model."""
+    """The newest state. A damaged one counts as none: the client then asks for the whole model."""
     try:
         return unpack(versions[max(versions)]) if versions else {}
     except MessageError:
