@@ -34,9 +34,7 @@ from progfed.cli.options import (
     seeds_asked,
 )
 from progfed.cli.output import print_json
-from progfed.cli.report import show_tables
 from progfed.errors import StorageError, UsageError, printable
-from progfed.report import write_report
 from progfed.report.notes import rejections
 from progfed.report.numbers import amount
 from progfed.runs.directory import Record, RunDirectory
@@ -139,18 +137,9 @@ def demo(
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
-    """Train end-to-end and progressively on the embedded images, side by side, and write a report."""
-    experiments = chosen("demo", [], rounds, None, seed, None)
-    how = How(data=DATA, workers=workers, fresh=fresh)
-    folders = _folders(experiments, out)
-    summaries = [_train(experiment, folder, how) for experiment, folder in zip(experiments, folders, strict=True)]
-    written = write_report([out], out / "report")
-    page = next(path for path in written if path.name == "report.html")
-    if as_json:
-        print_json({"runs": summaries, "report": str(page)})
-        return
-    show_tables([out])
-    print(f"report: {page}")
+    """Compare growing with end-to-end training on the embedded images, and write a report."""
+    found = chosen("demo", [], rounds, None, seed, None)
+    compare([found], _runner(out, How(data=DATA, workers=workers, fresh=fresh)), as_json=as_json)
 
 
 def _folders(experiments: list[Experiment], out: Path | None) -> list[Path]:

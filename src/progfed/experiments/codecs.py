@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from progfed.codec import codec
-from progfed.experiments import demo
+from progfed.experiments import fashion
 from progfed.experiments.pairs import scheduled
 
 CODECS = {"float": "float", "lq-8": "LQ-8", "lq-8+sp-25": "LQ-8+SP-25"}
@@ -25,5 +25,5 @@ RUNS = tuple(
         baseline=f"{name}-end-to-end" if base.baseline else "",
     )
     for name, up in CODECS.items()
-    for base in demo.RUNS
+    for base in fashion.PAIR
 )

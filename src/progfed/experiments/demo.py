@@ -1,4 +1,7 @@
-"""The main job on the embedded default: end-to-end and progressive training side by side."""
+"""The main job on the embedded images: does growing pay, with the defaults of the library?
+
+`progfed demo` adds end-to-end training for the bytes of the growing run, as `progfed run demo --compare` does.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,23 @@ from functools import partial
 from progfed.data.embedded import embedded
 from progfed.experiments.pairs import scheduled
 from progfed.models.convnet import convnet_mnist
-from progfed.recipe.rate import Constant, Cosine, PerStage, Restart
+from progfed.recipe.rate import Cosine
 from progfed.recipe.recipe import Local, Recipe
 from progfed.runs.experiment import Experiment
 from progfed.schedule import end_to_end, progressive
 
 ROUNDS, STAGES = 50, 3
 
-BASE = Experiment(
+_BASE = Experiment(
     name="demo",
-    model=partial(convnet_mnist, classes=10),
+    model=partial(convnet_mnist, classes=10, heads="grid"),
     data=partial(embedded, clients=50),
     recipe=Recipe(
         schedule=end_to_end(ROUNDS, stages=STAGES),
         cohort=4,
-        # one 3x3 convolution, pooled, learns slowly: the shallow stages bear a larger rate than the full model
-        rate=PerStage((Constant(0.1), Constant(0.1), Restart(Cosine(0.03)))),
-        local=Local(epochs=3, batch=20, momentum=0.9, clip=None),
+        # of 0.03, 0.05 and 0.1 the best for end-to-end training with `--validate --seed 100`: 85.7, 86.2 and 86.3 %
+        rate=Cosine(0.1),
+        local=Local(epochs=3, batch=20, momentum=0.9),
     ),
     evaluate_every=2,
     clients=50,
@@ -31,9 +34,6 @@ BASE = Experiment(
 )
 
 RUNS = (
-    scheduled(BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
-    # and are kept short: their rounds are cheap, but not free
-    scheduled(
-        BASE, "progressive", progressive(ROUNDS, stages=STAGES, lengths=(4, 12, 34), hold=False), baseline="end-to-end"
-    ),
+    scheduled(_BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
+    scheduled(_BASE, "progressive", progressive(ROUNDS, stages=STAGES), baseline="end-to-end"),
 )

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from progfed.experiments import centralized, demo
+from progfed.experiments import centralized, fashion
 from progfed.experiments.pairs import pair
 from progfed.experiments.printed import Paper
 from progfed.recipe.rate import Constant
 from progfed.schedule import end_to_end
 
 _SMALL = replace(
-    demo.BASE,
+    fashion.BASE,
     run="embedded",
     recipe=replace(
-        demo.BASE.recipe,
-        schedule=end_to_end(60, stages=demo.STAGES),
+        fashion.BASE.recipe,
+        schedule=end_to_end(60, stages=fashion.STAGES),
         rate=Constant(0.05),
-        local=replace(demo.BASE.recipe.local, epochs=1),
+        local=replace(fashion.BASE.recipe.local, epochs=1),
     ),
 )
 
 RUNS = (
     *centralized.rows(replace(centralized.BASE, name="discrepancy", run="resnet18")),
-    *pair(replace(_SMALL, name="discrepancy"), stages=demo.STAGES),
+    *pair(replace(_SMALL, name="discrepancy"), stages=fashion.STAGES),
 )
 
 PAPER = Paper(shown="Fig. 7", discrepancy=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from progfed.experiments import demo
+from progfed.experiments import fashion
 from progfed.experiments.pairs import scheduled
 from progfed.recipe.growth import Growth, Movement, Plateau
 from progfed.runs.experiment import Experiment
@@ -30,11 +30,11 @@ def adaptive(base: Experiment, run: str, rounds: int, *, stages: int) -> Experim
     return scheduled(growing, run, generous(rounds, stages=stages), baseline="end-to-end")
 
 
-_BASE = replace(demo.BASE, name="growth")
+_BASE = replace(fashion.BASE, name="growth")
 
 RUNS = (
-    scheduled(_BASE, "end-to-end", end_to_end(demo.ROUNDS, stages=demo.STAGES)),
-    scheduled(_BASE, "fixed", progressive(demo.ROUNDS, stages=demo.STAGES, hold=False), baseline="end-to-end"),
-    scheduled(_BASE, "longest", generous(demo.ROUNDS, stages=demo.STAGES), baseline="end-to-end"),
-    *(adaptive(_BASE, run, demo.ROUNDS, stages=demo.STAGES) for run in POLICIES),
+    scheduled(_BASE, "end-to-end", end_to_end(fashion.ROUNDS, stages=fashion.STAGES)),
+    scheduled(_BASE, "fixed", progressive(fashion.ROUNDS, stages=fashion.STAGES, hold=False), baseline="end-to-end"),
+    scheduled(_BASE, "longest", generous(fashion.ROUNDS, stages=fashion.STAGES), baseline="end-to-end"),
+    *(adaptive(_BASE, run, fashion.ROUNDS, stages=fashion.STAGES) for run in POLICIES),
 )
