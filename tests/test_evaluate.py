@@ -155,7 +155,7 @@ import re, sys
 from pathlib import Path
 import torch
 from progfed import evaluate
-from progfed.examples import Examples
+from progfed.population import Examples
 from progfed.models.unet import unet
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from progfed.protocol import DOWN, Envelope, message_size, seal, unseal
 
 from progfed import rng
 from progfed.codec import Dither, codec, numel, schema_of
 from progfed.codec.dither import FINER, SMALL, smallest
 from progfed.errors import MessageError, UsageError
 from progfed.tensors import Tensors, finite
+from progfed.wire.message import DOWN, Envelope, message_size, seal, unseal
 
 numbers = st.lists(st.floats(min_value=-1e30, max_value=1e30, allow_subnormal=True).map(np.float32), min_size=1)
 keys = st.integers(0, 2**63 - 1)

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from progfed.codec import Quantize
-from progfed.examples import Examples, FederatedData
+from progfed.population import Examples, FederatedData
 from progfed.schedule import progressive
 
 from .tiny import tiny_data, tiny_experiment, tiny_recipe
