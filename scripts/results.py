@@ -47,7 +47,11 @@ SECTIONS = {
     "cifar10-strategies": Section(
         "cifar10", ("end-to-end", "progressive", "layerwise", "partial", "mixed", "random"), axis="flops"
     ),
-    "writers": Section("writers", ("end-to-end", "progressive", "warm-up", "restart", "equal-bytes")),
+    "writers": Section("writers", ("end-to-end", "progressive", "warm-up")),
+    **{
+        f"defaults-{task}": Section("defaults", (f"{task}-end-to-end", task, f"{task}-equal-bytes"))
+        for task in ("cifar10", "writers", "residual", "speakers")
+    },
     "hippocampus-prior": Section(
         "hippocampus",
         (
@@ -131,10 +135,19 @@ def filled(text: str) -> str:
     return text
 
 
+def trained(section: Section, runs: Path) -> bool:
+    """Whether all runs of a section are in the folder: sections that are not keep the tables they have."""
+    return all(any((runs / section.experiment).glob(f"{run}-seed*/summary.json")) for run in section.runs)
+
+
 def main(runs: Path) -> None:
+    """Write the files and tables of every section whose runs are in the folder."""
     FOLDER.mkdir(exist_ok=True)
     text = PAGE.read_text()
     for name, section in SECTIONS.items():
+        if not trained(section, runs):
+            print(f"{name}: not all runs are in {runs}, so its table stays as it is")
+            continue
         study = study_of(section, runs)
         axis = next(axis for axis in AXES if axis.name == section.axis)
         files = {f"{name}.svg": figure(study, axis).svg().encode()}
