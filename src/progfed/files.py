@@ -22,8 +22,8 @@ def storing(path: Path) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         advice = "free some space" if full else "make it writable"
         raise StorageError(
-            f"{path} cannot be written ({error.strerror or error}): {advice}, then the same command continues "
-            "from the last checkpoint; or choose another folder with --out"
+            f"{path} cannot be written ({error.strerror or error}): {advice}, then give the same command "
+            "again, which continues a run from its last checkpoint; or choose another folder with --out"
         ) from error
 
 

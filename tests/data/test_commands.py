@@ -9,10 +9,9 @@ import pytest
 
 from progfed.data import cifar
 from progfed.data.catalog import CATALOG
-from progfed.data.labels import label_counts, spread
 from progfed.data.synthetic import classification, segmentation
 from progfed.errors import DataError, StorageError, UsageError
-from progfed.report.labels import draw_labels
+from progfed.report.labels import draw_labels, label_counts, spread
 from reliability import data_files as files
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")

@@ -18,9 +18,9 @@ from progfed.cli.output import print_json
 from progfed.data.catalog import CATALOG, find, load
 from progfed.data.fetch import fetch
 from progfed.data.inventory import DataSet, Found, check, locate
-from progfed.data.labels import label_counts, spread
 from progfed.errors import DataError
 from progfed.population import FederatedData
+from progfed.report.labels import draw_labels, label_counts, spread
 
 app = typer.Typer(
     no_args_is_help=True, help="Data sets: list them, check them, fetch them, show who holds which labels."
@@ -117,8 +117,6 @@ def show_(
     shown = spread(population.clients, limit)
     counts = label_counts(population, shown)
     if out is not None:
-        from progfed.report.labels import draw_labels
-
         title = f"{name}: {population.clients:,} clients" + (f", {partition}" if partition else "")
         draw_labels(counts, out, clients=shown, title=title)
     if as_json:

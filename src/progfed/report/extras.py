@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from progfed.report.alignment import alignment_chart
 from progfed.report.curves import Study
-from progfed.report.measured import measured
+from progfed.report.measured import alignment_chart, measured
 from progfed.report.notes import notes
 from progfed.report.page import Picture
 from progfed.report.panels import Chart, drawn

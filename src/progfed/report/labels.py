@@ -1,19 +1,36 @@
-"""A picture of who holds which labels."""
+"""Who holds which labels: counted, and drawn."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from progfed.errors import StorageError, UsageError
+from progfed.errors import UsageError
+from progfed.files import replace_file
+from progfed.population import FederatedData
+from progfed.report.plots import FORMATS, figure_class, saved
 
-KINDS = (".svg", ".png", ".pdf")
+
+def label_counts(data: FederatedData, clients: Sequence[int]) -> np.ndarray:
+    """A row for each client and a column for each class: how many examples, or for label maps how many voxels."""
+    if data.classes is None:
+        raise UsageError(f"{data.name} has overlapping regions, not labels: there is no label distribution to show")
+    rows = [np.bincount(data.client(client).targets.flatten().numpy(), minlength=data.classes) for client in clients]
+    return np.stack(rows)
+
+
+def spread(clients: int, most: int) -> list[int]:
+    """At most this many clients, evenly spaced over the population, the first and the last included.
+
+    >>> spread(10, 4)
+    [0, 3, 6, 9]
+    """
+    if clients <= most:
+        return list(range(clients))
+    return [round(step * (clients - 1) / max(most - 1, 1)) for step in range(most)]
 
 
 def draw_labels(counts: np.ndarray, out: Path, *, clients: Sequence[int], title: str) -> Path:
@@ -27,28 +44,15 @@ def draw_labels(counts: np.ndarray, out: Path, *, clients: Sequence[int], title:
         clients: The number of the client of each row.
         title: The title of the picture.
     """
-    if out.suffix not in KINDS:
-        raise UsageError(f"{out} cannot be drawn: choose a name that ends in {', '.join(KINDS)}")
-    figure = _figure(counts, clients, title)
-    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(out.suffix)
-    try:
-        handle, name = tempfile.mkstemp(dir=out.parent, prefix=".drawing-", suffix=out.suffix)
-    except OSError as error:
-        raise StorageError(f"{out} cannot be written ({error.strerror}): choose another folder") from error
-    os.close(handle)
-    part = Path(name)
-    try:
-        with _matplotlib("matplotlib").rc_context({"svg.hashsalt": "progfed", "svg.fonttype": "path"}):
-            figure.savefig(part, metadata=metadata)
-        part.chmod(0o644)
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
+    kind = out.suffix.removeprefix(".")
+    if kind not in FORMATS:
+        raise UsageError(f"{out} cannot be drawn: choose a name that ends in .{', .'.join(FORMATS)}")
+    replace_file(out, saved(_figure(counts, clients, title), kind))
     return out
 
 
 def _figure(counts: np.ndarray, clients: Sequence[int], title: str) -> Any:
-    figure = _matplotlib("matplotlib.figure").Figure(figsize=(8, 4.5), layout="constrained", dpi=150)
+    figure = figure_class()(figsize=(8, 4.5), layout="constrained", dpi=150)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
     places = np.arange(len(counts))
     above.bar(places, counts.sum(1), width=1.0, color="#5b7f95")
@@ -63,11 +67,3 @@ def _figure(counts: np.ndarray, clients: Sequence[int], title: str) -> Any:
     below.yaxis.get_major_locator().set_params(integer=True)
     figure.colorbar(shown, ax=[above, below], label="examples of a label")
     return figure
-
-
-def _matplotlib(module: str) -> Any:
-    """A module of matplotlib; an error that says how to install it where it is missing."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError("drawing needs the package matplotlib: install it with `progfed[plots]`") from error

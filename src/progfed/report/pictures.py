@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 from progfed.report.curves import Study
 from progfed.report.measured import Segmented
 from progfed.report.numbers import percent
+from progfed.report.plots import figure_class, saved
 
 BUDGETS = (0.0018, 0.094, 0.364)
 """Shares of the bytes of the whole baseline, as in Fig. 17 of the paper."""
@@ -78,13 +78,10 @@ def _baseline(study: Study, found: Sequence[Segmented]) -> float:
 def draw(grid: Grid, kind: str) -> bytes:
     """A grid of pictures as the bytes of a PNG, PDF or SVG file."""
     headings, rows = grid
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     tall, wide = next(cell.image.shape for row in rows for cell in row if cell.image is not None)
     each = _WIDTH * tall / wide  # of a picture, in inches; a line of text stands below
     height = _ABOVE + (each + _LINE) * len(rows)
-    figure = Figure(figsize=(1.03 * _WIDTH * len(headings), height))
+    figure = figure_class()(figsize=(1.03 * _WIDTH * len(headings), height))
     axes = figure.subplots(len(rows), len(headings), squeeze=False)
     places = {"left": 0.01, "right": 0.99, "bottom": _LINE / height, "top": 1 - _ABOVE / height}
     figure.subplots_adjust(**places, wspace=0.03, hspace=_LINE / each)
@@ -93,12 +90,7 @@ def draw(grid: Grid, kind: str) -> bytes:
             _cell(axes[row][column], cell, (tall, wide))
             if row == 0:
                 axes[row][column].set_title(headings[column], fontsize=9, parse_math=False)
-    file = io.BytesIO()
-    # without a date, and with the same names inside, the same slices give the same file
-    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
-    with rc_context({"svg.hashsalt": "progfed"}):
-        figure.savefig(file, format=kind, dpi=130, metadata=metadata)
-    return file.getvalue()
+    return saved(figure, kind, dpi=130)
 
 
 def _cell(axes: Any, cell: Cell, shape: tuple[int, int]) -> None:

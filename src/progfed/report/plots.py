@@ -19,23 +19,31 @@ def check_format(name: str) -> None:
     if name not in FORMATS:
         raise UsageError(f"figures can be {', '.join(FORMATS)}, not {name!r}")
     if name != "svg":
-        _figure_class()
+        figure_class()
 
 
 def written(drawing: Drawing, kind: str) -> bytes:
     """A drawing as the bytes of an svg, pdf or png file. The same drawing gives the same bytes."""
     if kind == "svg":
         return drawing.svg().encode()
-    figure = _figure_class()(figsize=(drawing.width / _DPI, drawing.height / _DPI), dpi=_DPI)
+    figure = figure_class()(figsize=(drawing.width / _DPI, drawing.height / _DPI), dpi=_DPI)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.set_xlim(0, drawing.width)
     axes.set_ylim(drawing.height, 0)  # a drawing counts downwards
     for order, shape in enumerate(drawing.shapes):
         _draw(axes, shape, order)
+    return saved(figure, kind, dpi=_FINE * _DPI)
+
+
+def saved(figure: Any, kind: str, *, dpi: float | str = "figure") -> bytes:
+    """A figure of matplotlib as the bytes of a file; without a date, and with fixed names, equal figures are equal."""
+    from matplotlib import rc_context
+
     file = io.BytesIO()
-    # without a date the same records give the same file
-    figure.savefig(file, format=kind, dpi=_FINE * _DPI, metadata={"CreationDate": None} if kind == "pdf" else None)
+    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
+    with rc_context({"svg.hashsalt": "progfed"}):
+        figure.savefig(file, format=kind, dpi=dpi, metadata=metadata)
     return file.getvalue()
 
 
@@ -86,10 +94,10 @@ def _text(axes: Any, shape: Text, order: int) -> None:
     )
 
 
-def _figure_class() -> Any:
+def figure_class() -> Any:
     """matplotlib's class of figures, used without its global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UsageError("PDF and PNG figures need matplotlib: pip install 'progfed[plots]'") from error
+        raise UsageError("pictures, PDF and PNG figures need matplotlib: pip install 'progfed[plots]'") from error
     return Figure

@@ -11,11 +11,10 @@ from typing import Any
 from progfed.errors import StorageError
 from progfed.files import replace_file
 from progfed.report.ablation import ablation_tables
-from progfed.report.alignment import alignment_table
 from progfed.report.collect import Found, collect
 from progfed.report.curves import AXES, Study, studies
 from progfed.report.extras import all_notes, extras
-from progfed.report.measured import measured
+from progfed.report.measured import alignment_table, measured
 from progfed.report.metric_figure import figure
 from progfed.report.page import Chapter, page
 from progfed.report.per_stage import stage_costs
