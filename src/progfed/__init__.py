@@ -4,6 +4,7 @@ from progfed.blocks import Progressive, pooled_head
 from progfed.codec import Chain, Quantize, Sparsify
 from progfed.engines.local import LocalEngine
 from progfed.errors import ProgfedError
+from progfed.metrics import Metric
 from progfed.old_paths import install as _find_old_paths
 from progfed.population import Examples, FederatedData, from_clients
 from progfed.recipe.optimizers import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
@@ -28,6 +29,7 @@ __all__ = [
     "FederatedData",
     "Local",
     "LocalEngine",
+    "Metric",
     "MultiStep",
     "PerStage",
     "Phase",

@@ -1,8 +1,9 @@
-"""How good a model is: accuracy for classes and for tokens, Dice for segmentation."""
+"""How good a model is: its metrics on a test set, the same bits however the work is shared out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -14,6 +15,10 @@ from progfed.blocks import Progressive, load
 from progfed.client.kernels import fast_inputs, fast_layout
 from progfed.costs.live import Live
 from progfed.errors import DataError, ProgfedError, UsageError
+from progfed.metrics import Metric, Scores, named
+from progfed.metrics import accuracy as accuracy
+from progfed.metrics import dice as dice
+from progfed.metrics import token_accuracy as token_accuracy
 from progfed.population import Examples, misfit, not_finite
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, finite, tree_map
@@ -24,71 +29,25 @@ BATCH = 250
 ROOM = 2 * 2**30
 """Bytes that the tensors of a batch may take while it is evaluated; a single example may take more."""
 
-Metric = Callable[[Tensor, Tensor], Tensor]
-"""Outputs and targets of a batch -> the score of each example (or position), as a vector."""
+Judged = Scores | Metric | Mapping[str, Metric]
+"""What a model is judged by: one metric, or several by name; a bare function gives scores in percent."""
+
+OUTPUTS = ""
+"""The name of the model's outputs among the scores by metric: no metric has it."""
 
 
-def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether the largest output is at the target, for each example.
-
-    Args:
-        outputs: Scores `[batch, classes, …]`.
-        targets: Labels `[batch, …]`.
-
-    Returns:
-        1 or 0 for each example; where an example has several positions, their average.
-    """
-    hits = (outputs.argmax(1) == targets).double()
-    return hits.flatten(1).mean(1) if hits.dim() > 1 else hits
-
-
-def token_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether the largest score is at the target, for each position; all positions count alike.
-
-    Args:
-        outputs: Scores `[batch, time, vocabulary]`.
-        targets: Token numbers `[batch, time]`; -100 where a position does not count.
-
-    Returns:
-        1 or 0 for each position that counts.
-
-    >>> token_accuracy(torch.tensor([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]), torch.tensor([[0, 1, -100]]))
-    tensor([1., 0.], dtype=torch.float64)
-    """
-    return (outputs.argmax(-1) == targets)[targets != -100].double()
-
-
-def dice(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The Dice score 2|A n B| / (|A| + |B|) of each example, averaged over its foreground classes.
-
-    A class that is absent from both prediction and truth counts as 1.
-
-    Args:
-        outputs: Scores `[batch, classes, …]`, or `[batch, regions, …]`.
-        targets: Integer labels `[batch, …]` with background 0; or, in the shape of the outputs, overlapping regions
-            (such as whole tumour, core, enhancing), which are predicted where the output is positive.
-    """
-    if outputs.shape == targets.shape:
-        predicted, truth = outputs > 0, targets > 0.5
-    else:
-        classes = torch.arange(1, outputs.shape[1]).view(1, -1, *[1] * (targets.dim() - 1))
-        predicted, truth = outputs.argmax(1, keepdim=True) == classes, targets.unsqueeze(1) == classes
-    overlap = (predicted & truth).flatten(2).sum(2).double()
-    total = predicted.flatten(2).sum(2) + truth.flatten(2).sum(2)
-    return torch.where(total > 0, 2 * overlap / total.clamp(min=1), torch.ones_like(overlap)).mean(1)
-
-
-def evaluate(module: nn.Module, examples: Examples, metric: Metric = accuracy, *, batch: int | None = None) -> float:
-    """The mean score of a model over some examples, in percent.
+def evaluate(module: nn.Module, examples: Examples, metric: Judged = accuracy, *, batch: int | None = None) -> float:
+    """A metric of a model over some examples, or the first of several.
 
     Args:
         module: The model, such as `Progressive.at` returns it.
         examples: What it is tested on.
-        metric: The score: `accuracy`, `token_accuracy`, `dice`, or a function like them.
+        metric: A `Metric`, several by name, or a function such as `accuracy`, whose scores are averaged, in percent.
         batch: How many examples are evaluated at once; None: see `batch_size`.
     """
-    batch = batch or batch_size(module, examples)
-    return percent([scores(module, examples, metric, range(0, examples.number, batch))])
+    batch, metrics = batch or batch_size(module, examples), named(metric)
+    found = values(metrics, [scores(module, examples, metrics, range(0, examples.number, batch))], examples.targets)
+    return next(iter(found.values()))
 
 
 def batch_size(module: nn.Module, examples: Examples) -> int:
@@ -122,10 +81,13 @@ def _peak(module: nn.Module, inputs: Any) -> int:
     return int(live.peak)
 
 
-def scores(module: nn.Module, examples: Examples, metric: Metric, starts: range, *, device: str = "cpu") -> Tensor:
-    """The scores of the examples in the batches that begin at `starts`, in order."""
+def scores(
+    module: nn.Module, examples: Examples, metrics: Mapping[str, Metric], starts: range, *, device: str = "cpu"
+) -> Tensors:
+    """What the metrics need of the batches that begin at `starts`, in order: the scores of each example by metric,
+    and the outputs themselves where a metric is of all predictions."""
     module.eval()
-    found: list[Tensor] = []
+    found: dict[str, list[Tensor]] = {}
     with torch.inference_mode():
         for start in starts:
             piece = examples.take(slice(start, start + starts.step))
@@ -133,51 +95,76 @@ def scores(module: nn.Module, examples: Examples, metric: Metric, starts: range,
             outputs = _last(module(inputs)).cpu()
             if not finite({"outputs": outputs}) and (wrong := not_finite(examples)):
                 raise DataError(f"the test set has {wrong}, and the model cannot be evaluated on them: mend them")
-            found.append(metric(outputs, piece.targets))
-    return torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
+            for name, metric in metrics.items():
+                if metric.of == "each":
+                    found.setdefault(name, []).append(metric.scores(outputs, piece.targets))
+            if any(metric.of == "all" for metric in metrics.values()):
+                found.setdefault(OUTPUTS, []).append(outputs)
+    return {name: torch.cat(pieces) for name, pieces in found.items()}
 
 
-def check_test(model: Progressive, phase: Phase, test: Examples, metric: Metric) -> None:
-    """Refuse a test set on which the model of a phase or the metric fails; tried on one example, before training."""
-    one, outputs, given = test.take(slice(0, 1)), None, None
+def values(metrics: Mapping[str, Metric], pieces: Sequence[Tensors], targets: Tensor) -> dict[str, float]:
+    """The metrics by name, from what `scores` found of the pieces of a test set; the same bits for any pieces."""
+    names = dict.fromkeys(name for piece in pieces for name in piece)  # a piece without examples has none
+    joined = {name: torch.cat([piece[name] for piece in pieces if name in piece]) for name in names}
+    found: dict[str, float] = {}
+    with torch.inference_mode():
+        for name, metric in metrics.items():
+            each = metric.of == "each"
+            found[name] = metric.mean(joined[name]) if each else metric.value(joined[OUTPUTS], targets)
+            if not math.isfinite(found[name]):
+                raise UsageError(
+                    f"the metric {name} is {found[name]} on the test set: mend it, or lower the learning rate if the "
+                    "model's outputs have grown without bounds"
+                )
+    return found
+
+
+def check_test(model: Progressive, phase: Phase, test: Examples, metric: Judged) -> None:
+    """Refuse a test set on which the phase's model or a metric fails, before anything is trained.
+
+    A few examples are tried; for a metric of all predictions, their outputs stand for all, since one that compares
+    examples may need every one of them.
+    """
+    few, outputs = test.take(slice(0, 2)), None
     try:
         with torch.inference_mode():
-            outputs = _last(model.phase_module(phase).eval()(one.inputs))
-            given = metric(outputs, one.targets)
+            outputs = _last(model.phase_module(phase).eval()(few.inputs))
+            for each in named(metric).values():
+                if each.of == "each":
+                    each.scores(outputs[:1], few.targets[:1])
+                else:
+                    all_of_them = torch.arange(test.number) % len(outputs)
+                    each.value(outputs[all_of_them], test.targets)
     except ProgfedError:
         raise
     except Exception as error:
-        raise misfit(error, one, model.example, "the test set", outputs=outputs) from error
-    if not isinstance(given, Tensor) or given.dim() != 1:
-        shape = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
-        raise UsageError(f"the metric gives {shape}: a metric returns a vector, the score of each example of a batch")
-
-
-def percent(pieces: Sequence[Tensor]) -> float:
-    """The mean of all scores, in percent; the same bits however the examples were divided into pieces."""
-    joined = torch.cat(list(pieces))
-    return 100 * float((joined if joined.is_floating_point() else joined.double()).mean())
+        raise misfit(error, few, model.example, "the test set", outputs=outputs) from error
 
 
 class Examiner:
     """Scores the models of a run on the same test set again and again; the module of the current phase is kept."""
 
-    def __init__(self, model: Progressive, test: Examples, metric: Metric, *, device: str = "cpu") -> None:
-        self._model, self._test, self._metric, self._device = model, test, metric, device
+    def __init__(self, model: Progressive, test: Examples, metric: Judged, *, device: str = "cpu") -> None:
+        self._model, self._test, self._metrics, self._device = model, test, named(metric), device
         self._phase: Phase | None = None
         self._batches: dict[Phase, int] = {}
 
-    def __call__(self, phase: Phase, params: Tensors, starts: range) -> Tensor:
-        """The scores of a phase's model with the weights `params`, on the batches that begin at `starts`."""
+    def __call__(self, phase: Phase, params: Tensors, starts: range) -> Tensors:
+        """What the metrics need of a phase's model with these tensors, on the batches that begin at `starts`."""
         if phase != self._phase:
             module = self._model.phase_module(phase).to(self._device)
             self._module, self._phase = fast_layout(module), phase
         load(self._module, params)
-        return scores(self._module, self._test, self._metric, starts, device=self._device)
+        return scores(self._module, self._test, self._metrics, starts, device=self._device)
 
-    def evaluate(self, phase: Phase, params: Tensors) -> float:
-        """The mean score on the whole test set, in percent."""
-        return percent([self(phase, params, *self.shares(phase, 1))])
+    def measure(self, phase: Phase, params: Tensors) -> dict[str, float]:
+        """Every metric on the whole test set, by name."""
+        return self.values([self(phase, params, *self.shares(phase, 1))])
+
+    def values(self, pieces: Sequence[Tensors]) -> dict[str, float]:
+        """Every metric, from the pieces of the test set that were shared out."""
+        return values(self._metrics, pieces, self._test.targets)
 
     def shares(self, phase: Phase, workers: int) -> list[range]:
         """The batches of the test set, divided among some workers, in order: their scores joined are the whole's."""

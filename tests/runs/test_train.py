@@ -45,7 +45,8 @@ def outcome(folder: Path) -> tuple[list[dict[str, Any]], str, bytes]:
 def test_a_run_leaves_its_records_model_and_summary(tmp_path: Path) -> None:
     summary = run(tiny_experiment(), tmp_path)
     names = {path.name for path in tmp_path.iterdir()} - {".lock"}
-    assert names == {"experiment.json", "rounds.jsonl", "checkpoint", "model.safetensors", "summary.json"}
+    models = {"model.safetensors", "best.safetensors"}
+    assert names == {"experiment.json", "rounds.jsonl", "checkpoint", "summary.json", *models}
     records = lines(tmp_path)
     assert [record["round"] for record in records] == list(range(1, 12))
     wanted = {"round", "stage", "warmup", "metric", "loss", "clients", "rejected", "down_bytes", "up_bytes", "flops"}

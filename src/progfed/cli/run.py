@@ -118,10 +118,10 @@ def run(
     if as_json:
         print_json(summaries)
         return
-    for folder, summary in zip(folders, summaries, strict=True):
+    for experiment, folder, summary in zip(experiments, folders, summaries, strict=True):
         cost = summary["cost"]
         print(
-            f"{printable(summary['run'])}: {summary['metric']:.2f} % after {summary['rounds']} rounds, "
+            f"{printable(summary['run'])}: {experiment.told(summary)} after {summary['rounds']} rounds, "
             f"{amount(cost['down_bytes'], 'B')} down, {amount(cost['up_bytes'], 'B')} up, "
             f"{amount(cost['flops'], 'FLOP')}, in {printable(str(folder))}"
         )
@@ -233,7 +233,7 @@ def _progress(experiment: Experiment, folder: Path, total: int) -> Iterator[Any]
     title = printable(f"{experiment.name}/{experiment.run}")
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda record: print(f"{title} {_line(record, total)}", file=sys.stderr, flush=True)
+        yield lambda record: print(f"{title} {_line(experiment, record, total)}", file=sys.stderr, flush=True)
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -251,18 +251,18 @@ def _progress(experiment: Experiment, folder: Path, total: int) -> Iterator[Any]
         def show(record: Record) -> None:
             bar.update(task, completed=record["round"])
             if record["metric"] is not None or record["rejected"]:
-                bar.update(task, note=_note(record))
+                bar.update(task, note=_note(experiment, record))
 
         yield show
 
 
-def _line(record: Record, total: int) -> str:
-    return f"round {record['round']}/{total}  {_note(record)}"
+def _line(experiment: Experiment, record: Record, total: int) -> str:
+    return f"round {record['round']}/{total}  {_note(experiment, record)}"
 
 
-def _note(record: Record) -> str:
+def _note(experiment: Experiment, record: Record) -> str:
     total = record["total"]
-    metric = f"{record['metric']:6.2f} %" if record["metric"] is not None else " " * 8
+    metric = f"{experiment.told(record):>8}"
     warmup = " warm-up" if record["warmup"] else ""
     sent = amount(total["down_bytes"] + total["up_bytes"], "B")
     refused = ", ".join(f"{count} {reason}" for reason, count in sorted(record["rejected"].items()))

@@ -21,7 +21,7 @@ from progfed.client.learner import Learner
 from progfed.costs import Costs
 from progfed.engines.worker import AHEAD, SMALL, Line, hang_up, work
 from progfed.errors import UsageError
-from progfed.evaluate import Examiner, Metric, accuracy, percent
+from progfed.evaluate import Examiner, Judged, accuracy
 from progfed.population import Examples, FederatedData
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
@@ -55,7 +55,7 @@ class LocalEngine:
         run_id: str = "0" * 16,
         workers: int = 1,
         test: Examples | None = None,
-        metric: Metric = accuracy,
+        metric: Judged = accuracy,
         device: str = "cpu",
     ) -> None:
         self.client_states: dict[int, ClientState] = {}
@@ -91,18 +91,24 @@ class LocalEngine:
                     yield update
 
     def evaluate(self, phase: Phase, params: Tensors) -> float:
-        """The mean score of a phase's model with these tensors on the test set, in percent."""
+        """The metric of a phase's model with these tensors on the test set, or the first of several."""
+        return next(iter(self.measure(phase, params).values()))
+
+    def measure(self, phase: Phase, params: Tensors) -> dict[str, float]:
+        """Every metric of a phase's model with these tensors on the test set, by name."""
         if not self._examiners:
             raise UsageError("this engine was made without a test set: give it `test` to evaluate")
+        examiner = self._examiners[0]
         if not self._lines:
             with one_thread():
-                return self._examiners[0].evaluate(phase, params)
+                return examiner.measure(phase, params)
         self._settle()
-        ranges = self._examiners[0].shares(phase, len(self._lines))
         arrays = {name: value.numpy() for name, value in params.items()}
-        for line, starts in zip(self._lines.values(), ranges, strict=True):
+        for line, starts in zip(self._lines.values(), examiner.shares(phase, len(self._lines)), strict=True):
             line.score(phase, arrays, starts)
-        return percent([torch.from_numpy(line.receive()) for line in self._lines.values()])
+        pieces = [line.receive() for line in self._lines.values()]
+        with one_thread():
+            return examiner.values([{name: torch.from_numpy(a) for name, a in piece.items()} for piece in pieces])
 
     def _shares(self, tasks: Sequence[Task]) -> list[Share]:
         """The tasks in order, one at a time or, of many small ones, several: else talking costs more than training."""

@@ -161,7 +161,8 @@ def _carrying(message: bytes, task: Task) -> Task:
 def _score(examiner: Examiner | None, phase: Any, arrays: dict[str, Any], starts: range) -> Any:
     assert examiner is not None
     try:
-        return examiner(phase, {name: torch.from_numpy(value) for name, value in arrays.items()}, starts).numpy()
+        found = examiner(phase, {name: torch.from_numpy(value) for name, value in arrays.items()}, starts)
+        return {name: value.numpy() for name, value in found.items()}
     except ProgfedError as error:
         return error
     except Exception as error:

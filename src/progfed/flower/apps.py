@@ -98,17 +98,17 @@ def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any
     engine.sizes(experiment.make_data(data).clients)
     for record in train(experiment, out, data=data, engine=partial(noting, engine, out, sizes), checkpoint_every=1):
         write_numbers(out / HOLDERS, engine.holders)  # those of nodes that have come since
-        LOG.info("%s", told(record))
+        LOG.info("%s", told(record, experiment.told(record)))
     LOG.info("complete: %s", out.absolute())
 
 
-def told(record: Record) -> str:
+def told(record: Record, metrics: str) -> str:
     """A round as a line of the log; `rounds.jsonl` has all of it.
 
-    >>> told({"round": 3, "stage": 2, "loss": 0.5, "metric": 81.25, "clients": 4, "rejected": {"missing": 2}})
+    >>> told({"round": 3, "stage": 2, "loss": 0.5, "clients": 4, "rejected": {"missing": 2}}, "81.25 %")
     'round 3, stage 2: loss 0.5000, 81.25 %, 4 clients, rejected: 2 missing'
     """
-    metric = "" if record["metric"] is None else f" {record['metric']:.2f} %,"
+    metric = f" {metrics}," if metrics else ""
     rejected = ", ".join(f"{count} {reason}" for reason, count in sorted(record["rejected"].items()))
     line = f"round {record['round']}, stage {record['stage']}: loss {record['loss']:.4f}"
     line += f",{metric} {record['clients']} clients"

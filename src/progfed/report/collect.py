@@ -6,11 +6,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from progfed.errors import StorageError, UsageError, printable
+from progfed.report.measures import Measure, called, measures
 from progfed.report.readable import Settings, clean, readable
 from progfed.runs.directory import Record, RunDirectory, flatten, read_json
 
@@ -22,7 +23,7 @@ class Point:
     """A run after one round: its stage, its metric if it was evaluated, and its costs up to there.
 
     `memory_bytes` is the peak of training in this round; 0 in records from before it was counted. `rejected` counts the
-    updates of this round that were not used, by reason.
+    updates of this round that were not used, by reason. `metrics` has all of them by name, where a run has several.
     """
 
     round: int
@@ -36,6 +37,7 @@ class Point:
     seconds: float
     memory_bytes: int = 0
     rejected: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -49,7 +51,8 @@ class Run:
     `settings` is what the run was asked to do, flattened, without what a seed changes: runs with equal settings may
     be averaged. `readable` is the same and more, for people. `task` is the data it learned from: metrics on the same
     task may share a chart. `budget` is T and `planned` all rounds, warm-up included. `final_stage` is the stage that
-    training ends in: rounds of earlier stages have a smaller model with a temporary head.
+    training ends in: rounds of earlier ones have a smaller model with a temporary head. `metric` is the one that
+    decides, with its direction and unit; `others` are those that were recorded beside it.
     """
 
     path: Path
@@ -66,6 +69,9 @@ class Run:
     points: tuple[Point, ...]
     finished: bool
     readable: Settings = ()
+    higher_is_better: bool = True
+    unit: str = "%"
+    others: tuple[Measure, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -79,8 +85,23 @@ class Run:
 
     @property
     def best(self) -> float | None:
-        """The highest metric of the full model; None if it was never evaluated."""
-        return max((point.metric or 0.0 for point in self.evaluated if point.stage == self.final_stage), default=None)
+        """The best metric of the final model; None before it was evaluated."""
+        choose = max if self.higher_is_better else min
+        return choose(
+            (point.metric or 0.0 for point in self.evaluated if point.stage == self.final_stage), default=None
+        )
+
+    def by(self, measure: Measure) -> Run:
+        """The same run, judged by another of its metrics."""
+        points = tuple(replace(point, metric=point.metrics.get(measure.name)) for point in self.points)
+        return replace(
+            self,
+            metric=measure.name,
+            higher_is_better=measure.higher_is_better,
+            unit=measure.unit,
+            points=points,
+            others=(),
+        )
 
 
 @dataclass(frozen=True)
@@ -117,6 +138,7 @@ def read_run(path: Path, problems: list[str]) -> Run:
     described = read_json(path / "experiment.json")
     try:
         recipe, schedule = described["recipe"], described["recipe"]["schedule"]
+        first, *others = measures(described)
         run = Run(
             path=path,
             experiment=clean(described["name"]),
@@ -124,7 +146,10 @@ def read_run(path: Path, problems: list[str]) -> Run:
             baseline=clean(described["baseline"]),
             seed=int(recipe["seed"]),
             task=called(described["data"]),
-            metric=called(described["metric"]),
+            metric=first.name,
+            higher_is_better=first.higher_is_better,
+            unit=first.unit,
+            others=tuple(others),
             budget=sum(int(phase["rounds"]) for phase in schedule if not phase["warmup"]),
             planned=sum(int(phase["rounds"]) for phase in schedule),
             final_stage=int(schedule[-1]["stage"]),
@@ -158,15 +183,9 @@ def settings(described: Record) -> Settings:
     for phase in described["recipe"]["schedule"]:
         rounds[bool(phase["warmup"])] += int(phase["rounds"])
     kept = {"model": described["model"], "metric": described["metric"], "recipe": recipe}
+    kept |= {key: described[key] for key in ("metrics", "patience") if key in described}
     flat = flatten(kept) | {"rounds": rounds[False], "warm-up rounds": rounds[True]}
     return tuple(sorted((key, json.dumps(value)) for key, value in flat.items() if key.split(".")[-1] != "seed"))
-
-
-def called(described: Any) -> str:
-    """The short name in a description of a function or of data: `progfed.evaluate:accuracy` -> `accuracy`."""
-    while isinstance(described, dict):
-        described = next(described[key] for key in ("call", "data", "type") if key in described)
-    return clean(described).rsplit(":", 1)[-1].rsplit(".", 1)[-1]
 
 
 def folders(roots: list[Path], problems: list[str]) -> list[Path]:
@@ -207,6 +226,7 @@ def _point(record: Any) -> Point:
         flops=int(total["flops"]),
         seconds=_finite(total["seconds"]),
         memory_bytes=int(record.get("memory_bytes", 0)),
+        metrics={clean(name): _finite(value) for name, value in record.get("metrics", {}).items()},
         rejected={clean(reason): int(count) for reason, count in record.get("rejected", {}).items()},
     )
 

@@ -11,6 +11,7 @@ from itertools import takewhile
 from progfed import experiments
 from progfed.experiments.printed import Paper
 from progfed.report.collect import Found, Point, Run
+from progfed.report.measures import Measure
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Study:
-    """The runs of an experiment side by side, and notes about them; or a `part` of them, those on one task."""
+    """An experiment: its runs side by side, and what should be known of them; or a `part` of it, on one task.
+
+    A `view` judges them by another metric than the first, where they have several.
+    """
 
     experiment: str
     series: tuple[Series, ...]
     notes: tuple[str, ...]
     part: str = ""
+    view: str = ""
 
     @property
     def title(self) -> str:
@@ -143,6 +148,33 @@ class Study:
     @property
     def metric(self) -> str:
         return " or ".join(dict.fromkeys(series.first.metric for series in self.series))
+
+    @property
+    def unit(self) -> str:
+        """The unit of the metric, where all runs have the same."""
+        units = {series.first.unit for series in self.series}
+        return units.pop() if len(units) == 1 else ""
+
+    @property
+    def heading(self) -> str:
+        """The metric with its unit, as a column is called."""
+        return f"{self.metric} {self.unit}".rstrip()
+
+    @property
+    def views(self) -> tuple[Study, ...]:
+        """The experiment by its first metric, and by each of the others that runs have."""
+        others = dict.fromkeys(other for series in self.series for other in series.first.others)
+        return (self, *(self._by(other) for other in others))
+
+    def _by(self, measure: Measure) -> Study:
+        having = [series for series in self.series if measure in series.first.others]
+        series = tuple(Series(one.label, tuple(run.by(measure) for run in one.runs)) for one in having)
+        return replace(self, series=series, notes=(), view=measure.name)
+
+    @property
+    def charts(self) -> tuple[Study, ...]:
+        """Everything that is drawn in a chart of its own: each task by each metric."""
+        return tuple(panel for view in self.views for panel in view.panels)
 
     @property
     def panels(self) -> tuple[Study, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from progfed.report.curves import Study
 from progfed.report.measured import alignment_chart, measured
 from progfed.report.notes import notes
+from progfed.report.numbers import plain_name
 from progfed.report.page import Picture
 from progfed.report.panels import Chart, drawn
 from progfed.report.pictures import MISSING, Grid, available, budget_grid, draw, final_grid
@@ -41,8 +42,9 @@ def extras(study: Study) -> tuple[Extra, ...]:
     """The further figures of an experiment, as far as its runs have what they need."""
     found = measured(study)
     made: list[Extra] = []
-    if reach := reach_chart(study, reaches(study)):
-        made.append(_charted("reach", reach))
+    for view in study.views:
+        if reach := reach_chart(view, reaches(view)):
+            made.append(_charted(f"reach-{plain_name(view.view)}" if view.view else "reach", reach))
     if bars := bar_chart(study, reaches(study)):
         made.append(_charted("bars", bars))
     if found.curves:

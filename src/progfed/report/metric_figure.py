@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from progfed.metrics import told
 from progfed.report.curves import Axis, CurvePoint, Series, Study
 from progfed.report.numbers import amount, ticks
 from progfed.report.svg import COLOURS, DOTTED, Band, Curve, Dot, Drawing, Rule, Scale, Shape, Style, Text, legend
@@ -42,33 +43,39 @@ def figure(study: Study, axis: Axis) -> Drawing:
     """The metric of every run of an experiment against a cost."""
     drawn = [(series, style) for series, style in zip(study.series, styles(study), strict=True) if series.points]
     names, height = legend(((series.label, style) for series, style in drawn), left=LEFT, top=48, right=WIDTH - 10)
-    x, y = _scales([series for series, _ in drawn], axis, TOP + height)
+    x, y = _scales([series for series, _ in drawn], axis, TOP + height, study.unit)
     title = f"{study.title}: {study.metric} against {axis.title}"
-    shapes = [Text(LEFT, 24, title, size=16, bold=True), *names, *_axes(x, y, axis, study.metric)]
+    shapes = [Text(LEFT, 24, title, size=16, bold=True), *names, *_axes(x, y, axis, study)]
     shapes += _stages(drawn, x, y, axis)
     for series, style in drawn:
         shapes += _curve(series, style, x, y, axis)
     if len(drawn) <= 6:
-        shapes += _ends(drawn, x, y, axis)
+        shapes += _ends(drawn, x, y, axis, study.unit)
     return Drawing(title, WIDTH, HEIGHT + height, tuple(shapes))
 
 
-def _scales(shown: Sequence[Series], axis: Axis, top: float) -> tuple[Scale, Scale]:
+def _scales(shown: Sequence[Series], axis: Axis, top: float, unit: str) -> tuple[Scale, Scale]:
     points = [point for series in shown for point in series.points]
     lows = [point.metric.mean - (point.metric.std or 0) for point in points]
     highs = [point.metric.mean + (point.metric.std or 0) for point in points]
-    low, high = padded(min(lows, default=0), max(highs, default=100))
+    low, high = padded(min(lows, default=0), max(highs, default=100), unit)
     right = max((point.at[axis.name] for point in points), default=1)
     return Scale(0, right, LEFT, WIDTH - RIGHT), Scale(low, high, top + HEIGHT - TOP - BOTTOM, top)
 
 
-def padded(low: float, high: float) -> tuple[float, float]:
-    """A range of percentages widened a little, but not beyond 0 to 100 where the values are inside."""
-    air = max(0.04 * (high - low), 0.5)
-    return (max(0.0, low - air) if low >= 0 else low - air), (min(100.0, high + air) if high <= 100 else high + air)
+def padded(low: float, high: float, unit: str = "%") -> tuple[float, float]:
+    """A range of values with some air around it; percentages inside 0 to 100, where the values are.
+
+    >>> padded(50, 99.9), padded(0.5, 1.5, unit="")
+    ((48.004, 100.0), (0.46, 1.54))
+    """
+    share = unit == "%"
+    air = max(0.04 * (high - low), 0.5 if share else 0.02 * max(abs(low), abs(high)) * (low == high))
+    low = max(0.0, low - air) if low >= 0 else low - air
+    return low, min(100.0, high + air) if share and high <= 100 else high + air
 
 
-def _axes(x: Scale, y: Scale, axis: Axis, metric: str) -> list[Shape]:
+def _axes(x: Scale, y: Scale, axis: Axis, study: Study) -> list[Shape]:
     shapes: list[Shape] = []
     for value in ticks(y.low, y.high):
         shapes.append(Rule((LEFT, y(value)), (x.end, y(value)), opacity=0.25))
@@ -77,7 +84,15 @@ def _axes(x: Scale, y: Scale, axis: Axis, metric: str) -> list[Shape]:
         shapes.append(Text(x(value), y.start + 20, _cost(value, axis), "middle"))
     shapes.append(Rule((LEFT, y.start), (x.end, y.start), opacity=0.7))
     shapes.append(Text((x.start + x.end) / 2, y.start + 42, axis.title, "middle"))
-    shapes.append(Text(16, (y.start + y.end) / 2, f"{metric} (%)", "middle", upward=True))
+    shapes.append(
+        Text(
+            16,
+            (y.start + y.end) / 2,
+            f"{study.metric} ({study.unit})" if study.unit else study.metric,
+            "middle",
+            upward=True,
+        )
+    )
     return shapes
 
 
@@ -119,8 +134,8 @@ def _curve(series: Series, style: Style, x: Scale, y: Scale, axis: Axis) -> list
     return shapes
 
 
-def _ends(drawn: Drawn, x: Scale, y: Scale, axis: Axis) -> list[Shape]:
-    """A dot at the end of each curve, with the metric and the cost there.
+def _ends(drawn: Drawn, x: Scale, y: Scale, axis: Axis, unit: str) -> list[Shape]:
+    """A dot, the metric and the cost where each curve ends.
 
     A curve that ends early has its label below, where other curves seldom are; labels that would overlap move down.
     """
@@ -137,7 +152,16 @@ def _ends(drawn: Drawn, x: Scale, y: Scale, axis: Axis) -> list[Shape]:
         at, anchor = (left + 10, "start") if edge else (left, "middle")
         cost = f"{_cost(point.at[axis.name], axis)}{' rounds' if axis.name == 'round' else ''}"
         shapes.append(Dot(left, top, 4.5, style.colour))
-        shapes.append(Text(at, label, f"{point.metric.mean:.1f} %", anchor, bold=True, colour=style.colour))
+        shapes.append(
+            Text(
+                at,
+                label,
+                f"{point.metric.mean:.1f} %" if unit == "%" else told(point.metric.mean, unit),
+                anchor,
+                bold=True,
+                colour=style.colour,
+            )
+        )
         shapes.append(Text(at, label + 15, cost, anchor, size=_SMALL))
     return shapes
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from progfed.report.curves import Series, Study
+from progfed.report.tables import has_shares
 
 
 def notes(study: Study) -> tuple[str, ...]:
@@ -18,6 +19,7 @@ def notes(study: Study) -> tuple[str, ...]:
     single = [series.label for series in study.series if len(series.counted) == 1]
     if single:
         found.append(f"one seed, so no standard deviation: {', '.join(single)}")
+    found += [note for view in study.views[1:] for series in view.series for note in _shares(view, series)]
     found += _paper(study)
     return tuple(found)
 
@@ -67,6 +69,7 @@ def _comparison(study: Study, series: Series) -> list[str]:
     found = []
     if not (series.complete and baseline.complete):
         found.append(f"{series.label}: relative costs need a finished run and a finished baseline")
+    found += _shares(study, series)
     if baseline.first.budget != series.first.budget:
         found.append(
             f"{series.label}: T is {series.first.budget}, its baseline {baseline.label} has T {baseline.first.budget}"
@@ -75,6 +78,15 @@ def _comparison(study: Study, series: Series) -> list[str]:
     if ours != theirs:
         found.append(f"{series.label}: seeds {sorted(ours)} are compared with seeds {sorted(theirs)} of the baseline")
     return found
+
+
+def _shares(study: Study, series: Series) -> list[str]:
+    """Why there are no costs to reach a share of the baseline's best, where there is a baseline."""
+    baseline = study.baseline(series) if series.points else None
+    if baseline is None or not baseline.complete or has_shares(baseline):
+        return []
+    why = "it is not above 0" if series.first.higher_is_better else "lower is better"
+    return [f"{series.label}: no costs to reach a share of the baseline's best {series.first.metric}, since {why}"]
 
 
 def _paper(study: Study) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 MISSING = "–"
@@ -44,13 +45,23 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def spread(mean: float, deviation: float | None) -> str:
-    """A mean over seeds, with its standard deviation where there is more than one.
+def spread(mean: float, deviation: float | None, unit: str = "%") -> str:
+    """A mean over seeds, with its standard deviation where there is more than one; percentages have two decimals.
 
-    >>> spread(84.667, 0.139), spread(84.62, None)
-    ('84.67 ± 0.14', '84.62')
+    >>> spread(84.667, 0.139), spread(84.62, None), spread(0.012345, 0.001, unit="")
+    ('84.67 ± 0.14', '84.62', '0.01235 ± 0.001')
     """
-    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+    form = ".2f" if unit == "%" else ".4g"
+    return f"{mean:{form}}" if deviation is None else f"{mean:{form}} ± {deviation:{form}}"
+
+
+def plain_name(name: str) -> str:
+    """A part of a file name: names come from files and must not lead anywhere else.
+
+    >>> plain_name("../mine, too")
+    'mine-too'
+    """
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "experiment"
 
 
 def ticks(low: float, high: float, number: int = 5) -> list[float]:

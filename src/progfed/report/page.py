@@ -32,7 +32,7 @@ _COLUMNS = (
     "billed as published. FLOPs are forward and backward of what was trained. Peak memory is that of one client's "
     "step on a whole batch: weights, gradients, optimizer and activations. Columns named “paper” are what the paper "
     "prints, at its full number of rounds. Metrics are those of the last round, averaged over seeds ± their standard "
-    "deviation; “best” is the highest of any round of the final model, since earlier stages have temporary heads. "
+    "deviation; “best” is that of the best round of the final model, since earlier stages have temporary heads. "
     "The area under a curve of means is divided by its width, the costs that a run and its baseline both cover, which "
     "makes it a mean metric. Shares of the baseline's best are shares of the highest point of its curve of means."
 )
@@ -64,7 +64,7 @@ def page(chapters: Sequence[Chapter], problems: Sequence[str]) -> str:
     """
     assets = files("progfed.report") / "assets"
     template, style, script = (assets.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
-    panels = [panel for chapter in chapters for panel in chapter.study.panels]
+    panels = [panel for chapter in chapters for panel in chapter.study.charts]
     body = "\n".join(_chapter(number, chapter, panels) for number, chapter in enumerate(chapters))
     return Template(template).substitute(
         policy=f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:",
@@ -95,7 +95,7 @@ def study_json(study: Study) -> dict[str, Any]:
             curves.append(
                 _curve(series) | {"colour": COLOURS.index(style.colour), "dashed": style.dashed, "label": series.label}
             )
-    return {"title": study.title, "metric": study.metric, "hint": _HINT, "curves": curves}
+    return {"title": study.title, "metric": study.metric, "unit": study.unit, "hint": _HINT, "curves": curves}
 
 
 def _curve(series: Series) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _contents(chapters: Sequence[Chapter]) -> str:
 
 def _chapter(number: int, chapter: Chapter, panels: Sequence[Study]) -> str:
     study = chapter.study
-    charts = "\n".join(_chart(panels.index(panel), panel) for panel in study.panels)
+    charts = "\n".join(_chart(panels.index(panel), panel) for panel in study.charts)
     tables = "\n".join(_table(table) for table in chapter.tables)
     pictures = "".join(_picture(picture) for picture in chapter.pictures)
     shown = study.paper.shown
@@ -137,8 +137,9 @@ def _chapter(number: int, chapter: Chapter, panels: Sequence[Study]) -> str:
 
 
 def _chart(number: int, panel: Study) -> str:
-    """A picture, which the script replaces by an interactive chart."""
-    heading = f"<h3>{escape(panel.part)}</h3>" if panel.part else ""
+    """A still picture, which the script replaces by a chart to explore."""
+    name = ", ".join(word for word in (panel.part, panel.view) if word)
+    heading = f"<h3>{escape(name)}</h3>" if name else ""
     empty = "<p>No round was evaluated yet.</p>"
     still = figure(panel, AXES[0]).svg() if any(series.points for series in panel.series) else empty
     return f'{heading}<div data-panel="{number}"><div class="plot">{still}</div></div>'
@@ -173,10 +174,10 @@ def _seeds(study: Study) -> str:
     rows = []
     for series in study.series:
         for run in series.runs:
-            metric = spread(run.evaluated[-1].metric or 0.0, None) if run.evaluated else MISSING
+            metric = spread(run.evaluated[-1].metric or 0.0, None, run.unit) if run.evaluated else MISSING
             state = "finished" if run.finished else f"{len(run.points)} of {run.planned} rounds"
             rows.append((series.label, str(run.seed), metric, state, run.folder))
-    table = Table("Every seed", ("run", "seed", f"{study.metric} %", "state", "folder"), tuple(rows))
+    table = Table("Every seed", ("run", "seed", study.heading, "state", "folder"), tuple(rows))
     return f"<details><summary>Every seed and its folder</summary>{_table(table)}</details>"
 
 

@@ -14,7 +14,7 @@ from progfed.report.metric_figure import styles
 from progfed.report.numbers import MISSING, amount, duration, percent, spread
 from progfed.report.panels import Chart, Line, Panel
 from progfed.report.per_stage import StageCost
-from progfed.report.tables import SHARES, Area, Reach, Relative, Row
+from progfed.report.tables import SHARES, Area, Reach, Relative, Row, rows
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ def result_table(study: Study, found: tuple[Row, ...]) -> Table:
     columns: list[tuple[str, list[str]]] = [
         ("run", [row.run for row in found]),
         ("seeds", [str(len(row.seeds)) for row in found]),
-        (f"{metric} %", [_mean(row.metric) for row in found]),
-        ("best %", [_mean(row.best) for row in found]),
+        (study.heading, [_mean(row.metric, study.unit) for row in found]),
+        (f"best {study.unit}".rstrip(), [_mean(row.best, study.unit) for row in found]),
+        *_other_metrics(study, found),
         (
             f"paper {metric} %",
             [spread(row.printed.metric, row.printed.std) if row.printed else MISSING for row in found],
@@ -42,13 +43,27 @@ def result_table(study: Study, found: tuple[Row, ...]) -> Table:
         ("bytes up", [amount(row.up_bytes, "B") for row in found]),
         *_cost_columns(study, found),
         ("peak memory", [amount(row.memory_bytes, "B") if row.memory_bytes else MISSING for row in found]),
-        ("baseline % at same bytes", [_or_missing(row.baseline_at_same_bytes, "{:.2f}") for row in found]),
+        (
+            f"baseline {study.unit or metric} at same bytes",
+            [_plain(row.baseline_at_same_bytes, study.unit) for row in found],
+        ),
         ("time", [duration(row.seconds) for row in found]),
         ("rounds", [_rounds(row) for row in found]),
     ]
     kept = [(heading, cells) for heading, cells in columns if any(cell != MISSING for cell in cells)]
     title = f"{study.experiment}: results and costs"
     return Table(title, tuple(heading for heading, _ in kept), tuple(zip(*(cells for _, cells in kept), strict=True)))
+
+
+def _other_metrics(study: Study, found: tuple[Row, ...]) -> list[tuple[str, list[str]]]:
+    """The last and the best value of each metric beside the first."""
+    columns = []
+    for view in study.views[1:]:
+        own = {row.run: row for row in rows(view)}
+        for name, part in ((view.heading, "metric"), (f"best {view.heading}", "best")):
+            values = [getattr(own[row.run], part) if row.run in own else None for row in found]
+            columns.append((name, [_mean(value, view.unit) for value in values]))
+    return columns
 
 
 def _cost_columns(study: Study, found: tuple[Row, ...]) -> list[tuple[str, list[str]]]:
@@ -78,13 +93,11 @@ def _cost_columns(study: Study, found: tuple[Row, ...]) -> list[tuple[str, list[
 def area_table(study: Study, found: tuple[Row, ...]) -> Table | None:
     """The mean metric of each run, and of its baseline, over the costs that both cover, as text."""
     names = ("bytes", "baseline_bytes", "flops", "baseline_flops")
-    cells = [
-        (row.run, *(_or_missing(getattr(row.area, name), "{:.2f}") for name in names)) for row in found if row.area
-    ]
+    cells = [(row.run, *(_plain(getattr(row.area, name), study.unit) for name in names)) for row in found if row.area]
     if not cells:
         return None
     headings = ("run", "over bytes", "baseline, over these bytes", "over FLOPs", "baseline, over these FLOPs")
-    title = f"{study.experiment}: area under the curve, as the mean {study.metric} % over a cost"
+    title = f"{study.experiment}: area under the curve, as the mean {study.heading} over a cost"
     return Table(title, headings, tuple(cells))
 
 
@@ -228,8 +241,8 @@ def _csv_cell(value: Any) -> Any:
     return value
 
 
-def _mean(value: Mean | None) -> str:
-    return spread(value.mean, value.std) if value else MISSING
+def _mean(value: Mean | None, unit: str) -> str:
+    return spread(value.mean, value.std, unit) if value else MISSING
 
 
 def _share(holder: Any, name: str) -> str:
@@ -237,8 +250,8 @@ def _share(holder: Any, name: str) -> str:
     return MISSING if value is None else percent(value)
 
 
-def _or_missing(value: float | None, form: str) -> str:
-    return MISSING if value is None else form.format(value)
+def _plain(value: float | None, unit: str) -> str:
+    return MISSING if value is None else spread(value, None, unit)
 
 
 def _rounds(row: Row) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from progfed.report.curves import AXES, Study, studies
 from progfed.report.extras import all_notes, extras
 from progfed.report.measured import alignment_table, measured
 from progfed.report.metric_figure import figure
+from progfed.report.numbers import plain_name
 from progfed.report.page import Chapter, page
 from progfed.report.per_stage import stage_costs
 from progfed.report.plots import check_format, written
@@ -37,8 +37,8 @@ class Report:
         """The tables of an experiment as text."""
         more = (
             stage_table(study, stage_costs(study)),
-            area_table(study, rows(study)),
-            reach_table(study, reaches(study)),
+            *(area_table(view, rows(view)) for view in study.views),
+            *(reach_table(view, reaches(view)) for view in study.views),
             *ablation_tables(study),
             alignment_table(study, measured(study).curves),
         )
@@ -59,6 +59,8 @@ class Report:
                 {
                     "experiment": study.experiment,
                     "metric": study.metric,
+                    "unit": study.unit,
+                    "metrics": metric_records(study),
                     "paper": study.paper.shown,
                     "settings": {series.label: dict(series.first.readable) for series in study.series},
                     "runs": [flat(row) for row in rows(study)],
@@ -69,6 +71,18 @@ class Report:
             ],
             "missing": list(self.notes),
         }
+
+
+def metric_records(study: Study) -> list[dict[str, Any]]:
+    """Every metric of every run, the last and the best, as plain values."""
+    found = []
+    for view in study.views:
+        for row, series in zip(rows(view), view.series, strict=True):
+            values = {key: value for key, value in flat(row).items() if key.startswith(("metric_", "best_"))}
+            about = {"metric": series.first.metric, "unit": series.first.unit}
+            higher = {"higher_is_better": series.first.higher_is_better}
+            found.append({"experiment": study.experiment, "run": row.run, **about, **higher, **values})
+    return found
 
 
 def make_report(directories: Iterable[Path | str]) -> Report:
@@ -123,8 +137,10 @@ def contents(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
     reached = [{"experiment": study.experiment, **flat(reach)} for study in report.studies for reach in reaches(study)]
     if reached:
         files["reach.csv"] = csv_bytes(reached)
-    panels = [panel for study in report.studies for panel in study.panels]
-    for panel, name in zip(panels, _slugs([panel.title for panel in panels]), strict=True):
+    if any(len(study.views) > 1 for study in report.studies):
+        files["metrics.csv"] = csv_bytes([record for study in report.studies for record in metric_records(study)])
+    panels = [panel for study in report.studies for panel in study.charts]
+    for panel, name in zip(panels, _slugs([f"{panel.title} {panel.view}" for panel in panels]), strict=True):
         for axis in (axis for axis in AXES if axis.name in DRAWN):
             drawing = figure(panel, axis)
             for kind in dict.fromkeys(("svg", *formats)):
@@ -136,12 +152,11 @@ def contents(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
 
 
 def _slugs(names: Sequence[str]) -> list[str]:
-    """File names for experiments, whose own names come from files and must not lead anywhere else."""
+    """File names for experiments, each of them once."""
     found: list[str] = []
     for name in names:
-        plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "experiment"
-        taken, number = plain, 2
+        taken, number = plain_name(name), 2
         while taken in found:
-            taken, number = f"{plain}-{number}", number + 1
+            taken, number = f"{plain_name(name)}-{number}", number + 1
         found.append(taken)
     return found

@@ -43,6 +43,7 @@ _FIRST_HOMES = {
     "progfed.data.text": "by_speaker embedded_speakers",
     "progfed.experiments.defaults": "residual_network",
     "progfed.evaluate": "accuracy dice token_accuracy",
+    "progfed.metrics": "auc f1 mae perplexity rmse token_entropy",
     "progfed.examples": "from_clients",
     "progfed.losses": "dice_loss token_loss",
     "progfed.models.convnet": "convnet_cifar convnet_mnist",

@@ -14,6 +14,7 @@ from progfed.recipe.growth import Watch
 from progfed.recipe.privacy import new_secret
 from progfed.recipe.recipe import Recipe
 from progfed.runs import checkpoint
+from progfed.runs.best import Best
 from progfed.runs.checkpoint import Checkpoint
 from progfed.runs.directory import Log, Record, RunDirectory
 from progfed.server.loop import Progress, Round
@@ -29,14 +30,22 @@ class Saver:
     """Writes a line per round, and a checkpoint whenever one is due."""
 
     def __init__(
-        self, directory: RunDirectory, log: Log, run_id: str, every: int | None, states: dict[int, ClientState]
+        self,
+        directory: RunDirectory,
+        log: Log,
+        run_id: str,
+        every: int | None,
+        states: dict[int, ClientState],
+        best: Best,
     ) -> None:
         self._directory, self._log, self._run_id, self._every, self._states = directory, log, run_id, every, states
+        self._best = best
         self._unsaved: Progress | None = None
         self._cost, self._last = 0.0, time.perf_counter()
 
     def add(self, done: Round, record: Record) -> None:
         self._log.append(record)
+        self._best.see(record, done.progress.params)
         self._unsaved = done.progress
         if self._every:
             due = done.number % self._every == 0
@@ -51,6 +60,7 @@ class Saver:
             return
         began = time.perf_counter()
         self._log.sync()
+        self._best.save()
         checkpoint.save(self._directory.checkpoints, to_checkpoint(self._unsaved, self._run_id, self._states))
         self._unsaved = None
         self._last = time.perf_counter()

@@ -38,9 +38,10 @@ def board(run: Path) -> Iterator[Callable[[Record], None]]:
 
 
 def scalars(record: Record) -> dict[str, float]:
-    """What is drawn of a round: its metric where it was evaluated, its loss, rate and stage, and all costs so far."""
+    """What is drawn of a round: its metrics where it was evaluated, its loss, rate and stage, and all costs so far."""
     total = record["total"]
     found = {"metric": record["metric"], "loss": record["loss"], "stage": record["stage"], "lr": record["lr"]}
+    found |= {f"metric/{name}": value for name, value in record.get("metrics", {}).items()}
     costs = {f"cost/{name}": total[name] for name in ("down_bytes", "up_bytes", "paper_bytes", "flops", "seconds")}
     return {name: float(value) for name, value in (found | costs).items() if value is not None}
 

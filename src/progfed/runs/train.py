@@ -19,6 +19,7 @@ from progfed.evaluate import Examiner, check_test
 from progfed.population import FederatedData
 from progfed.recipe.recipe import Recipe
 from progfed.runs import checkpoint
+from progfed.runs.best import Best, best_record
 from progfed.runs.directory import Record, RunDirectory, opened
 from progfed.runs.experiment import Experiment
 from progfed.runs.identity import describe, identity
@@ -77,7 +78,7 @@ def train(
             return
         model, population, recipe, run_id = setup(experiment, data)
         test = population.test_examples()
-        check_test(model, recipe.schedule[0], test, experiment.metric)
+        check_test(model, recipe.schedule[0], test, experiment.judged)
         here: Callable[[], AbstractContextManager[Engine]] = partial(
             LocalEngine,
             model,
@@ -87,7 +88,7 @@ def train(
             workers=workers,
             device=device,
             test=test,
-            metric=experiment.metric,
+            metric=experiment.judged,
         )
         with directory.log() as log, (engine or here)() as clients:
             start = resume(directory, run_id, clients.client_states)
@@ -96,9 +97,12 @@ def train(
                 model, population.sizes, hidden, clients, run_id=run_id, start=start, deepest=population.deepest
             )
             rounds = keeping(rounds, out, keep_every)
-            saver = Saver(directory, log, run_id, checkpoint_every, clients.client_states)
-            examiner = clients if isinstance(clients, LocalEngine) else Examiner(model, test, experiment.metric)
-            yield from recorded(rounds, experiment, examiner.evaluate, saver, Costs(model))
+            best = Best(directory, experiment)
+            if best.given_up:
+                rounds = iter(())  # all but the summary was done
+            saver = Saver(directory, log, run_id, checkpoint_every, clients.client_states, best)
+            examiner = clients if isinstance(clients, LocalEngine) else Examiner(model, test, experiment.judged)
+            yield from recorded(rounds, experiment, examiner.measure, saver, best, Costs(model))
         finish(directory, experiment, model)
         directory.forget_secret()
 
@@ -106,25 +110,31 @@ def train(
 def recorded(
     rounds: Iterator[Round],
     experiment: Experiment,
-    score: Callable[[Phase, Tensors], float],
+    measure: Callable[[Phase, Tensors], dict[str, float]],
     saver: Saver,
+    best: Best,
     costs: Costs,
 ) -> Iterator[Record]:
-    """Evaluate, record and save each round."""
+    """Evaluate, record and save each round, to the last or until the experiment's patience ends."""
     try:
         for done in rounds:
             due = done.number % experiment.evaluate_every == 0 or done.closes
-            metric = score(done.phase, done.progress.params) if due else None
-            record = record_of(done, metric) | {"memory_bytes": costs.memory(done.phase, experiment.recipe.local).peak}
+            found = measure(done.phase, done.progress.params) if due else None
+            record = record_of(done, found, named=bool(experiment.metrics))
+            record["memory_bytes"] = costs.memory(done.phase, experiment.recipe.local).peak
             saver.add(done, record)
             yield record
+            if best.given_up:
+                return
     finally:
         saver.close()
 
 
-def record_of(done: Round, metric: float | None) -> Record:
-    """A line of `rounds.jsonl`; `surplus`, `epsilon`, and what grows a stage early, only where there can be any."""
+def record_of(done: Round, found: dict[str, float] | None, *, named: bool) -> Record:
+    """A line of `rounds.jsonl`; `surplus`, `epsilon`, what grows a stage early, and metrics by name only where there
+    can be any."""
     optional = {
+        "metrics": found if named else None,
         "surplus": done.surplus or None,
         "epsilon": done.epsilon,
         "signal": done.signal,
@@ -134,7 +144,7 @@ def record_of(done: Round, metric: float | None) -> Record:
         "round": done.number,
         "stage": done.phase.stage,
         "warmup": done.phase.warmup,
-        "metric": metric,
+        "metric": None if found is None else next(iter(found.values())),
         "loss": done.loss,
         "lr": done.lr,
         "clients": done.clients,
@@ -152,9 +162,8 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
     final = checkpoint.to_bytes(found.tensors["model"])
     files.replace_file(directory.path / "model.safetensors", final)
     records, last = directory.records(), experiment.recipe.schedule[-1]
-    evaluated = [record for record in records if record["metric"] is not None]
-    # earlier stages are other, smaller models with temporary heads: their metric is not one of the final model
-    whole = [record["metric"] for record in evaluated if record["stage"] == last.stage]
+    closing, best = records[-1], best_record(records, experiment)
+    assert best is not None  # the last round of a phase is always evaluated
     directory.write(
         "summary.json",
         {
@@ -163,8 +172,10 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
             "baseline": experiment.baseline,
             "seed": experiment.recipe.seed,
             "rounds": len(records),
-            "metric": evaluated[-1]["metric"],
-            "best_metric": max(whole),
+            "metric": closing["metric"],
+            "metrics": closing.get("metrics") or dict.fromkeys(experiment.judged, closing["metric"]),
+            "best_metric": best["metric"],
+            "best_round": best["round"],
             "cost": found.state["cost"],
             "memory_bytes": max((record.get("memory_bytes", 0) for record in records), default=0),
             # as `progfed plan` counts them: what an optimizer may change, without buffers such as BatchNorm's

@@ -18,8 +18,10 @@
   };
   const plain = (value) => String(Number(value.toPrecision(6)));
   const shown = { bytes: (v) => amount(v, "B"), flops: (v) => amount(v, "FLOP"), round: plain, seconds: plain };
-  const percent = (curve, i) =>
-    curve.mean[i].toFixed(2) + (curve.std[i] === null ? "" : ` ± ${curve.std[i].toFixed(2)}`) + " %";
+  const metric = (curve, i, unit) => {
+    const form = (value) => (unit === "%" ? value.toFixed(2) : String(Number(value.toPrecision(4))));
+    return `${form(curve.mean[i])}${curve.std[i] === null ? "" : ` ± ${form(curve.std[i])}`} ${unit}`.trimEnd();
+  };
 
   const ticks = (low, high, number) => {
     if (high <= low) return [low];
@@ -136,9 +138,10 @@
         });
       }
       if (low > high) [low, high, right] = [0, 100, 1];
-      const air = Math.max(0.04 * (high - low), 0.5);
+      const share = this.study.unit === "%", alone = low === high ? 0.02 * Math.max(Math.abs(low), Math.abs(high)) : 0;
+      const air = Math.max(0.04 * (high - low), share ? 0.5 : alone);
       low = low >= 0 ? Math.max(0, low - air) : low - air;
-      high = high <= 100 ? Math.min(100, high + air) : high + air;
+      high = share && high <= 100 ? Math.min(100, high + air) : high + air;
       Object.assign(this, { low, high, right, x: scale(0, right, box.left, box.right - 6), y: scale(low, high, box.bottom, box.top) });
     }
 
@@ -155,7 +158,7 @@
       make(svg, "path", { class: "base", d: `M${box.left} ${box.bottom}H${box.right}` });
       const middle = (box.left + box.right) / 2;
       make(svg, "text", { x: middle, y: box.bottom + 39, "text-anchor": "middle", class: "axis" }, axis.title);
-      make(svg, "text", { transform: `translate(11 ${(box.top + box.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, `${this.study.metric} (%)`);
+      make(svg, "text", { transform: `translate(11 ${(box.top + box.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, this.study.unit ? `${this.study.metric} (${this.study.unit})` : this.study.metric);
     }
 
     drawBorders(svg, curves, box) {
@@ -237,7 +240,7 @@
     fill(curve, { index, i }) {
       this.tip.replaceChildren();
       html(this.tip, "b", `k${curve.colour}`, curve.label);
-      html(this.tip, "div", "value", percent(curve, i));
+      html(this.tip, "div", "value", metric(curve, i, this.study.unit));
       html(this.tip, "div", "", `round ${curve.round[i]}, stage ${curve.stage[i]}${curve.warmup[i] ? ", warm-up" : ""}`);
       html(this.tip, "div", "", `${shown.bytes(curve.bytes[i])}, ${shown.flops(curve.flops[i])}, ${duration(curve.seconds[i])}`);
       const cost = curve[this.axis][i], others = this.visible().filter((one) => one.index !== index);
@@ -247,7 +250,7 @@
       const list = html(this.tip, "div", "others", "at this cost:");
       for (const { curve: other } of others) {
         const last = other[this.axis].filter((value) => value <= cost).length - 1;
-        html(list, "div", "", `${other.label}: ${last < 0 ? "nothing yet" : percent(other, last)}`);
+        html(list, "div", "", `${other.label}: ${last < 0 ? "nothing yet" : metric(other, last, this.study.unit)}`);
       }
     }
   }
