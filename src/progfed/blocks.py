@@ -92,6 +92,7 @@ class Progressive:
         name: The model's name in errors and records.
         origin: For a model that was split: from the names in its own `state_dict` to the names that the tensors have
             here. Empty for a model that is described by its parts.
+        dtypes: The types that tensors of a split model had before they were made float32; `export` gives them back.
 
     >>> model = Progressive(
     ...     blocks=(lambda: nn.Linear(2, 3), lambda: nn.Linear(3, 4)),
@@ -111,6 +112,7 @@ class Progressive:
     keep_head: bool = False
     name: str = "model"
     origin: Mapping[str, str] = field(default_factory=dict)
+    dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.blocks or len(self.blocks) != len(self.heads):
@@ -222,7 +224,9 @@ class Progressive:
             )
         load(whole, tensors)
         held = whole.state_dict()
-        return {own: held[name] for own, name in self.origin.items()} if self.origin else dict(held)
+        if not self.origin:
+            return dict(held)
+        return {own: held[name].to(self.dtypes.get(own, held[name].dtype)) for own, name in self.origin.items()}
 
 
 def _check_numbers(module: nn.Module, where: str) -> None:

@@ -18,7 +18,7 @@ from progfed.split.assemble import Assembly, assemble
 from progfed.split.heads import Channels, Head, Kind, Task, infer, supplied, temporary
 from progfed.split.layout import Balance, Layout, arrange
 from progfed.split.parts import EarlyExit
-from progfed.split.trace import Trace, copied, few, plain, trace
+from progfed.split.trace import Trace, copied, few, in_float32, plain, trace
 from progfed.split.unet import Nested, UNet
 from progfed.split.verify import verify
 
@@ -43,7 +43,9 @@ def split(
     """Turn a model into a `Progressive` that starts from the weights the model has now.
 
     M^s is the model's own forward up to the end of block s, then a temporary head; M^S is the whole model, to the bit.
-    Blocks end where everything passes through the output of one module.
+    Blocks end where everything passes through the output of one module. Of several outputs, the loss is that of the
+    `logits`, or else of the first tensor. Weights of other floating types are trained as float32, which a warning says,
+    and exported as what they were.
 
     Args:
         model: The model; it is not changed.
@@ -66,9 +68,9 @@ def split(
         unet: The description of a U-Net, which says where to cut.
         name: The model's name in errors and records; by default that of its class.
     """
-    model = plain(model)
     if not isinstance(stages, int):
         raise UsageError(f"stages is a number, such as 3, not {stages!r}")
+    model, dtypes = in_float32(plain(model))
     own, inputs = copied(model), few(example)
     seen = trace(own, inputs, flops=balance == "flops")
     modules = [key for key, _ in model.named_modules() if key]
@@ -90,6 +92,7 @@ def split(
     progressive = replace(
         progressive,
         example=few(example, 1),
+        dtypes=dtypes,
         name=f"{name or type(model).__name__}-{_fingerprint(model, progressive, bias)}",
     )
     verify(progressive, assembly.skeleton, inputs, seen.output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -89,14 +90,18 @@ def call(model: nn.Module, inputs: Any) -> Any:
 
 
 def logits(output: Any) -> Tensor:
-    """The one tensor that a loss is computed from: the output itself, or its `logits`."""
+    """The one tensor that a loss is computed from: the output itself, its `logits`, or the first of several."""
     found = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", output)
-    if not isinstance(found, Tensor):
+    if isinstance(found, Tensor):
+        return found
+    several = output.values() if isinstance(output, dict) else output if isinstance(output, tuple | list) else ()
+    first = next((value for value in several if isinstance(value, Tensor)), None)
+    if first is None:
         raise UsageError(
-            f"the model returns {type(output).__name__}: split needs one tensor, or something with `logits`; "
-            f"put the model into a module whose forward returns that tensor"
+            f"the model returns {type(output).__name__}, in which there is no tensor to compute a loss from: "
+            f"put the model into a module whose forward returns that tensor, or something with `logits`"
         )
-    return found
+    return first
 
 
 def features(output: Any) -> Tensor | None:
@@ -118,21 +123,39 @@ def plain(model: nn.Module) -> nn.Module:
     return model
 
 
+def in_float32(model: nn.Module) -> tuple[nn.Module, dict[str, torch.dtype]]:
+    """A model whose floating-point numbers are all float32, and the types of those in its `state_dict` that were not.
+
+    Steps are too small for the few digits of a shorter type: trained in bfloat16, most weights would stay as they are.
+    """
+    everything = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    other = {name: x.dtype for name, x in everything if x.is_floating_point() and x.dtype is not torch.float32}
+    if not other:
+        return model, {}
+    kinds = ", ".join(sorted({str(dtype).removeprefix("torch.") for dtype in other.values()}))
+    warnings.warn(f"{type(model).__name__} has {kinds}: trained as float32, exported as {kinds}", stacklevel=3)
+    return _deep_copy(model).float(), {name: other[name] for name in model.state_dict() if name in other}
+
+
+def _deep_copy(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        raise UsageError(
+            f"{type(model).__name__} cannot be copied ({brief(error)}): split a freshly made model"
+        ) from error
+
+
 def copied(model: nn.Module) -> nn.Module:
     """A copy of the model to examine, in evaluation mode, with gradients everywhere; the model is not changed."""
     if not any(value.requires_grad for value in model.parameters()):
         raise UsageError("no parameter of the model learns: call model.requires_grad_() before it is split")
     if any(is_lazy(value) for value in (*model.parameters(), *model.buffers())):
         raise UsageError("the model has lazy layers, whose shapes are not known yet: run it once on an example first")
-    try:
-        copy_ = copy.deepcopy(model).cpu().eval()
-    except Exception as error:
-        raise UsageError(
-            f"{type(model).__name__} cannot be copied ({brief(error)}): split a freshly made model"
-        ) from error
+    copy_ = _deep_copy(model).cpu().eval()
     for name, value in (*copy_.named_parameters(), *copy_.named_buffers()):
-        if value.is_complex() or (value.is_floating_point() and value.dtype is not torch.float32):
-            raise UsageError(f"{name} is {value.dtype}, but training is in float32: split model.float()")
+        if value.is_complex():
+            raise UsageError(f"{name} is {value.dtype}, but training is in float32: split a model of real numbers")
     for parameter in copy_.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     return copy_
