@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from progfed import __version__
-from progfed.cli import analyse, data, deploy, init, inspect, plan, report, run, selftest
+from progfed.cli import analyse, data, deploy, export, init, inspect, plan, report, run, selftest
 from progfed.errors import ProgfedError, StorageError, printable
 
 EXIT_CODES = (
@@ -50,6 +50,7 @@ app.command()(plan.plan)
 app.command()(inspect.inspect)
 app.command()(run.run)
 app.command()(report.report)
+app.command()(export.export)
 app.command()(analyse.analyse)
 app.command()(analyse.theorem)
 app.command()(selftest.selftest)

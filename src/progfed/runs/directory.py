@@ -1,8 +1,9 @@
 """The run directory: what a run leaves on disk, line by line, and how it is read again.
 
 `experiment.json` says what was asked, `rounds.jsonl` has one line per round, `checkpoint/` what a resumed run needs,
-`model.safetensors` and `summary.json` the result. `privacy.secret`, which nobody else may read, is there while a run
-with differential privacy is not complete.
+`model.safetensors` and `summary.json` the result; `best.safetensors` is the model of the best round, and
+`exported.safetensors` the last one under the names of the module that was split. `privacy.secret`,
+which nobody else may read, is there while a run with differential privacy is not complete.
 """
 
 from __future__ import annotations

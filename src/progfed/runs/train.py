@@ -22,6 +22,7 @@ from progfed.runs import checkpoint
 from progfed.runs.best import Best, best_record
 from progfed.runs.directory import Record, RunDirectory, opened
 from progfed.runs.experiment import Experiment
+from progfed.runs.exported import write_exported
 from progfed.runs.identity import describe, identity
 from progfed.runs.resume import Saver, resume, with_secret
 from progfed.runs.snapshots import keeping
@@ -162,6 +163,8 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
     final = checkpoint.to_bytes(found.tensors["model"])
     files.replace_file(directory.path / "model.safetensors", final)
     records, last = directory.records(), experiment.recipe.schedule[-1]
+    if model.origin and last.stage == model.stages:
+        write_exported(directory.path, model, found.tensors["model"])
     closing, best = records[-1], best_record(records, experiment)
     assert best is not None  # the last round of a phase is always evaluated
     directory.write(
