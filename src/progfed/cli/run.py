@@ -39,7 +39,7 @@ from progfed.report.notes import rejections
 from progfed.report.numbers import amount
 from progfed.runs.directory import Record, RunDirectory
 from progfed.runs.experiment import Experiment
-from progfed.runs.tensorboard import board
+from progfed.runs.trackers import tracked
 from progfed.runs.train import train
 from progfed.runs.validation import validated
 
@@ -49,7 +49,8 @@ Where = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Where clients train: cpu, or cuda, with a worker for each CUDA device.")]
 Log = Annotated[
-    Literal["tensorboard"] | None, typer.Option("--log", help="Log to TensorBoard too; extra of that name.")
+    Literal["tensorboard", "wandb", "mlflow"] | None,
+    typer.Option("--log", help="Log to this tracker too; extra of that name."),
 ]
 Compare = Annotated[
     bool,
@@ -78,7 +79,7 @@ class How:
     fresh: bool
     engine: str = "local"
     device: str = "cpu"
-    log: bool = False
+    log: str | None = None
     keep: int | None = None
 
 
@@ -108,7 +109,7 @@ def run(
     names = compared_names(name, runs or []) if compare_runs else runs or []
     found = [chosen(name, names, rounds, warmup, one, settings) for one in seeds_asked(seed, seeds)]
     found = [[validated(one) for one in same] for same in found] if validate else found
-    how = How(data=data, workers=workers, fresh=fresh, engine=engine, device=device, log=log is not None, keep=keep)
+    how = How(data=data, workers=workers, fresh=fresh, engine=engine, device=device, log=log, keep=keep)
     if compare_runs:
         compare(found, _runner(out, how), as_json=as_json)
         return
@@ -173,7 +174,7 @@ def _train(experiment: Experiment, folder: Path, how: How) -> Record:
     if how.fresh and folder.exists():
         _move_aside(folder)
     total = sum(phase.rounds for phase in experiment.recipe.schedule)
-    logged = board(folder) if how.log else nullcontext(lambda record: None)
+    logged = tracked(folder, how.log) if how.log else nullcontext(lambda record: None)
     with _stopping() as stop, _progress(experiment, folder, total) as shown, logged as write:
         for record in _rounds(experiment, folder, how):
             shown(record)
