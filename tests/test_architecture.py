@@ -20,7 +20,7 @@ SOURCE = Path(progfed.__file__).parent
 
 # from the ground up, as in docs/architecture.md: a floor imports from itself and from those below it
 FLOORS = [
-    {"errors", "tensors", "rng", "schedule", "blocks", "heads", "population", "files"},
+    {"errors", "tensors", "rng", "schedule", "blocks", "heads", "population", "devices", "files"},
     {"codec"},
     {"recipe"},
     {"wire"},
@@ -134,6 +134,8 @@ def test_the_public_surface_is_what_it_was() -> None:
         "Chain",
         "Constant",
         "Cosine",
+        "Device",
+        "DeviceMix",
         "Examples",
         "Experiment",
         "FederatedData",

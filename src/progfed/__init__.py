@@ -2,6 +2,7 @@
 
 from progfed.blocks import Progressive, pooled_head
 from progfed.codec import Chain, Quantize, Sparsify
+from progfed.devices import Device, DeviceMix
 from progfed.engines.local import LocalEngine
 from progfed.errors import ProgfedError
 from progfed.metrics import Metric
@@ -24,6 +25,8 @@ __all__ = [
     "Chain",
     "Constant",
     "Cosine",
+    "Device",
+    "DeviceMix",
     "Examples",
     "Experiment",
     "FederatedData",

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from progfed.devices import Device, Devices, of_clients
 from progfed.errors import DataError, ProgfedError, UsageError
 from progfed.tensors import leaves, tree_len, tree_map
 
@@ -160,6 +161,9 @@ class FederatedData:
             every client can train every stage.
         plain: Makes a client's examples such as those of the test set. It is needed where only `augment` does that, say
             by normalising bytes, so that examples of clients can be evaluated on (see `data.validation.held_out`).
+        devices: The machine of each client, by which a clock counts the seconds of a round: one `Device` for each
+            client, one for all, the name of a preset such as `"phone"`, or a `DeviceMix` to draw from. It changes
+            nothing in training. Empty: no clock.
     """
 
     sizes: Sequence[int]
@@ -170,10 +174,13 @@ class FederatedData:
     name: str = "data"
     deepest: Sequence[int] = ()
     plain: Callable[[Examples], Examples] | None = None
+    devices: Sequence[Device] = ()
 
     def __post_init__(self) -> None:
         if not hasattr(self.sizes, "__len__"):
             raise DataError(f"{self.name}: sizes are a list, the number of examples of each client, not {self.sizes!r}")
+        if self.devices != ():
+            object.__setattr__(self, "devices", of_clients(self.devices, len(self.sizes), self.name))
         check_deepest(self.deepest, len(self.sizes), self.name)
 
     @property
@@ -236,6 +243,7 @@ def from_clients(
     augment: Augment | None = None,
     name: str = "your data",
     deepest: Sequence[int] = (),
+    devices: Devices = (),
 ) -> FederatedData:
     """A population from examples that are in memory already.
 
@@ -246,6 +254,7 @@ def from_clients(
         augment: Applied to each training batch, with a generator keyed by (seed, round, client).
         name: What errors and records call the data.
         deepest: The deepest stage that each client can train; empty: every client can train every stage.
+        devices: The machine of each client, for a clock; see `FederatedData`.
 
     >>> data = from_clients([(torch.zeros(3, 2), torch.tensor([0, 1, 1]))], test=(torch.zeros(1, 2), torch.tensor([0])))
     >>> data.clients, data.client(0).number
@@ -263,4 +272,5 @@ def from_clients(
         augment=augment,
         name=name,
         deepest=deepest,
+        devices=of_clients(devices, len(held), name),
     )

@@ -63,7 +63,7 @@ def _without_examples(data: FederatedData, share: float, seed: int) -> Federated
 
     givers = [int(client) for client in np.flatnonzero(held > 0)]
     split = _split(data, tuple(map(int, sizes - held)), kept, givers, given)
-    return replace(split, deepest=data.deepest)
+    return replace(split, deepest=data.deepest, devices=data.devices)
 
 
 def _without_clients(data: FederatedData, share: float, seed: int) -> FederatedData:
@@ -72,7 +72,8 @@ def _without_clients(data: FederatedData, share: float, seed: int) -> FederatedD
     away = set(givers)
     others = [client for client in range(data.clients) if client not in away]
     split = _split(data, tuple(data.sizes[c] for c in others), lambda i: data.client(others[i]), givers, data.client)
-    return replace(split, deepest=tuple(data.deepest[c] for c in others) if data.deepest else ())
+    deepest = tuple(data.deepest[c] for c in others) if data.deepest else ()
+    return replace(split, deepest=deepest, devices=tuple(data.devices[c] for c in others) if data.devices else ())
 
 
 def _split(
@@ -90,7 +91,7 @@ def _split(
         found = [given(client) for client in givers]
         return _joined([data.plain(one) if data.plain else one for one in found], data.name)
 
-    return replace(data, sizes=sizes, load=load, test=test, name=f"{data.name}, validation", deepest=())
+    return replace(data, sizes=sizes, load=load, test=test, name=f"{data.name}, validation", deepest=(), devices=())
 
 
 def _joined(pieces: Sequence[Examples], name: str) -> Examples:

@@ -100,9 +100,10 @@ def describe(value: Any) -> Any:
 def _population(data: FederatedData) -> dict[str, Any]:
     """Clients that are given as a value: how many examples each has, and what is done to them; not the examples."""
     weak = {"deepest": _digest(str(list(data.deepest)).encode())} if data.deepest else {}
+    machines = {"devices": _digest(str(list(data.devices)).encode())} if data.devices else {}
     augment = {"augment": describe(data.augment)} if data.augment is not None else {}
     sizes = _digest(str(list(data.sizes)).encode())
-    return {"data": data.name, "clients": data.clients, "sizes": sizes, **weak, **augment}
+    return {"data": data.name, "clients": data.clients, "sizes": sizes, **weak, **machines, **augment}
 
 
 def _function(value: Any) -> Any:
