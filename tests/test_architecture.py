@@ -40,7 +40,7 @@ ONLY_IN = {
     "matplotlib": {"report"},
     "flwr": {"flower"},
     "typer": {"cli"},
-    "rich": {"cli"},
+    "rich": {"cli", "runs"},
     "h5py": {"data"},
     "nibabel": {"data"},
     "dp_accounting": {"recipe"},

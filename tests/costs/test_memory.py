@@ -15,7 +15,7 @@ from progfed.blocks import Progressive
 from progfed.client.kernels import fast_inputs
 from progfed.client.replica import Replica, total_loss
 from progfed.client.sgd import Sgd
-from progfed.costs.memory import PhaseMemory, phase_memory
+from progfed.costs.memory import PhaseMemory, _supervision, phase_memory
 from progfed.models.convnet import convnet_cifar, convnet_mnist
 from progfed.recipe.recipe import Local
 from progfed.schedule import Phase
@@ -161,3 +161,12 @@ def test_the_peak_is_what_torchs_allocator_sees_within_one_percent(make: Callabl
     model, local = make(), Local(batch=50, momentum=0.9)
     found = phase_memory(model, Phase(stage, 1), local).peak
     assert found == pytest.approx(allocated(model, Phase(stage, 1), local), rel=0.01)
+
+
+def test_a_squared_error_is_counted_with_targets_like_the_outputs(recwarn: pytest.WarningsRecorder) -> None:
+    """One label per example would be spread over the outputs, and torch would warn of it."""
+    output = torch.zeros(10, 1)
+    loss, targets = _supervision(output, nn.functional.mse_loss)
+    assert targets.shape == output.shape
+    assert loss is nn.functional.mse_loss
+    assert not recwarn.list

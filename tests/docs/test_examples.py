@@ -59,3 +59,16 @@ def test_each_codec_sends_less_than_the_one_before(capsys: pytest.CaptureFixture
     assert up == sorted(up, reverse=True)
     assert len(set(up)) == 3
     assert down[0] > down[1] == down[2]
+
+
+def test_a_regression_reports_the_error_that_plain_pytorch_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    example("regression").main(6)
+    found, _, again = re.findall(r"\d+\.\d+", capsys.readouterr().out)
+    assert float(found) == pytest.approx(float(again), abs=2e-3)
+
+
+def test_several_labels_report_the_auc_that_plain_pytorch_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    example("multi_label").main(6)
+    found, _, again = numbers(capsys.readouterr().out, "%")
+    assert found == pytest.approx(again, abs=0.02)
+    assert found > 60

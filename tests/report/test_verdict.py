@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,3 +63,11 @@ def test_where_lower_is_better_the_lower_one_wins() -> None:
     found = verdict([2.0], [1.0], [1.5], higher_is_better=False)
     assert found.at_equal_bytes.gain == 0.5
     assert "growing beats end-to-end training (35 rounds) by 0.50 points" in found.sentence()
+
+
+def test_an_error_is_told_in_its_own_unit() -> None:
+    found = verdict([2.0], [1.0], [1.5], higher_is_better=False)
+    assert (
+        "growing beats end-to-end training (35 rounds) by 0.5 mm (1 mm against 1.5 mm)"
+        in replace(found, unit="mm").sentence()
+    )

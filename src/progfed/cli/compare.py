@@ -56,7 +56,8 @@ def compare(chosen: Sequence[Sequence[Experiment]], runner: Runner, *, as_json: 
     equal = [equal_bytes(*pair, rounds) for pair in zip(growing, whole, strict=True)]
     summaries.append([runner.train(run) for run in equal])
     sides = [Side.of(side) for side in summaries]
-    verdict = Verdict(sides[0], sides[1], sides[2])
+    judged = next(iter(growing[0].judged.values()))
+    verdict = Verdict(*sides, higher_is_better=judged.higher_is_better, unit=judged.unit)
     folders = [runner.folder(run) for run in (*whole, *growing, *equal)]
     page = write_report(folders, folders[0].parent / "report")[0]
     if as_json:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from progfed.cli.compare import Runner, compare, compared_names
 from progfed.cli.options import (
@@ -39,6 +37,7 @@ from progfed.report.notes import rejections
 from progfed.report.numbers import amount
 from progfed.runs.directory import Record, RunDirectory
 from progfed.runs.experiment import Experiment
+from progfed.runs.progress import bar, can_show
 from progfed.runs.trackers import tracked
 from progfed.runs.train import train
 from progfed.runs.validation import validated
@@ -231,30 +230,17 @@ def _stopping() -> Iterator[list[int]]:
 @contextmanager
 def _progress(experiment: Experiment, folder: Path, total: int) -> Iterator[Any]:
     """Progress on standard error: a bar with the time left on a terminal, otherwise a plain line for each round."""
-    title = printable(f"{experiment.name}/{experiment.run}")
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not can_show():
+        title = printable(f"{experiment.name}/{experiment.run}")
         yield lambda record: print(f"{title} {_line(experiment, record, total)}", file=sys.stderr, flush=True)
         return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=console) as bar:
-        done = len(RunDirectory(folder).records())
-        task = bar.add_task(title, total=total, completed=done, note="")
+    with bar(experiment, len(RunDirectory(folder).records())) as show:
 
-        def show(record: Record) -> None:
-            bar.update(task, completed=record["round"])
-            if record["metric"] is not None or record["rejected"]:
-                bar.update(task, note=_note(experiment, record))
+        def shown(record: Record) -> None:
+            told = record["metric"] is not None or record["rejected"]
+            show(record, _note(experiment, record) if told else "")
 
-        yield show
+        yield shown
 
 
 def _line(experiment: Experiment, record: Record, total: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -95,7 +96,8 @@ def _supervision(outputs: Any, loss: Loss) -> tuple[Loss, Tensor]:
     batch, *rest = output.shape
     labels, tokens = (torch.zeros((batch, *kept), dtype=torch.int64) for kept in (rest[1:], rest[:-1]))
     for targets in (labels, tokens, torch.zeros_like(output)):
-        with suppress(Exception), torch.no_grad():
+        with suppress(Exception), torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Using a target size")  # which would spread one over the other
             if loss(output, targets).dim() == 0:
                 return loss, targets
     return lambda output, targets: output.sum(), labels

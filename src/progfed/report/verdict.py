@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from progfed.metrics import told
 from progfed.report.curves import Mean, mean_of
 from progfed.report.numbers import percent, spread
 from progfed.runs.directory import Record
@@ -61,6 +62,7 @@ class Verdict:
     growing: Side
     equal_bytes: Side
     higher_is_better: bool = field(default=True, kw_only=True)
+    unit: str = field(default="%", kw_only=True)
 
     @property
     def at_equal_bytes(self) -> Difference:
@@ -73,43 +75,41 @@ class Verdict:
     def sentence(self) -> str:
         """Which won at equal bytes and by how much, and what growing cost or gained against all of end-to-end."""
         equal, whole = self.at_equal_bytes, self.against_all
-        ours = "growing", _metric(self.growing)
-        theirs = f"end-to-end training ({self.equal_bytes.rounds} rounds)", _metric(self.equal_bytes)
+        ours = "growing", self._metric(self.growing)
+        theirs = f"end-to-end training ({self.equal_bytes.rounds} rounds)", self._metric(self.equal_bytes)
         (name, figure), (other, rival) = (theirs, ours) if equal.gain < 0 else (ours, theirs)
-        figures, points = f"({figure} against {rival})", _points(equal.gain)
-        if points == _points(0):
-            told = f"{name} and {other} are equal {figures}"
+        figures, points = f"({figure} against {rival})", self._points(equal.gain)
+        if points == self._points(0):
+            said = f"{name} and {other} are equal {figures}"
         elif equal.within_spread:
-            told = f"{name} and {other} differ by {points}, within the spread over seeds {figures}"
+            said = f"{name} and {other} differ by {points}, within the spread over seeds {figures}"
         else:
-            told = f"{name} beats {other} by {points} {figures}"
+            said = f"{name} beats {other} by {points} {figures}"
         seeds = "" if len(self.growing.seeds) > 1 else " (one seed)"
         return (
-            f"At equal bytes {told}; against end-to-end training over all {self.end_to_end.rounds} rounds, "
-            f"{_metric(self.end_to_end)}, growing {_change(whole)}, at {percent(whole.bytes, 1)} of its bytes{seeds}."
+            f"At equal bytes {said}; against end-to-end training over all {self.end_to_end.rounds} rounds, "
+            f"{self._metric(self.end_to_end)}, growing {self._change(whole)}, "
+            f"at {percent(whole.bytes, 1)} of its bytes{seeds}."
         )
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values."""
         sides = {"end_to_end": self.end_to_end, "growing": self.growing, "equal_bytes": self.equal_bytes}
-        told = {"at_equal_bytes": self.at_equal_bytes, "against_end_to_end": self.against_all}
+        compared = {"at_equal_bytes": self.at_equal_bytes, "against_end_to_end": self.against_all}
         return {
             **{name: asdict(side) for name, side in sides.items()},
-            **{name: asdict(one) | {"within_spread": one.within_spread} for name, one in told.items()},
+            **{name: asdict(one) | {"within_spread": one.within_spread} for name, one in compared.items()},
             "sentence": self.sentence(),
         }
 
+    def _change(self, found: Difference) -> str:
+        if self._points(found.gain) == self._points(0):
+            return "lost nothing"
+        change = f"{'gained' if found.gain > 0 else 'lost'} {self._points(found.gain)}"
+        return f"{change}, within the spread over seeds" if found.within_spread else change
 
-def _change(found: Difference) -> str:
-    if _points(found.gain) == _points(0):
-        return "lost nothing"
-    told = f"{'gained' if found.gain > 0 else 'lost'} {_points(found.gain)}"
-    return f"{told}, within the spread over seeds" if found.within_spread else told
+    def _points(self, gain: float) -> str:
+        return f"{abs(gain):.2f} points" if self.unit == "%" else told(abs(gain), self.unit)
 
-
-def _points(gain: float) -> str:
-    return f"{abs(gain):.2f} points"
-
-
-def _metric(side: Side) -> str:
-    return f"{spread(side.metric.mean, side.metric.std)} %"
+    def _metric(self, side: Side) -> str:
+        return f"{spread(side.metric.mean, side.metric.std, self.unit)} {self.unit}".rstrip()

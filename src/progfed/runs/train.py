@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from progfed.runs.directory import Record, RunDirectory, opened
 from progfed.runs.experiment import Experiment
 from progfed.runs.exported import write_exported
 from progfed.runs.identity import describe, identity
+from progfed.runs.progress import bar, can_show
 from progfed.runs.resume import Saver, resume, with_secret
 from progfed.runs.snapshots import keeping
 from progfed.schedule import Phase
@@ -32,11 +34,32 @@ from progfed.tensors import Tensors
 from progfed.wire.engine import Engine
 
 
-def run(experiment: Experiment, out: Path | str, *, data: Path | str = "data", workers: int = 1) -> Record:
-    """Train to the end, continuing what `out` holds of it, and return the summary."""
-    for _ in train(experiment, Path(out), data=Path(data), workers=workers):
-        pass
-    summary = RunDirectory(Path(out)).read("summary.json")
+def run(
+    experiment: Experiment,
+    out: Path | str,
+    *,
+    data: Path | str = "data",
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> Record:
+    """Train to the end, continuing what `out` holds of it, and return the summary.
+
+    Args:
+        experiment: What is trained.
+        out: The folder of the run; it is made if need be.
+        data: The folder of data sets, for an experiment that reads its data from one.
+        workers: Processes that train clients; by default one for each core, and no more than a round has clients. The
+            results do not depend on it.
+        progress: Whether a bar is shown; by default in a terminal and in a notebook.
+    """
+    folder = Path(out)
+    workers = workers or min(os.cpu_count() or 1, experiment.recipe.cohort)
+    wanted = can_show() if progress is None else progress
+    shown = bar(experiment, len(RunDirectory(folder).records())) if wanted else nullcontext(lambda record, note: None)
+    with shown as show:
+        for record in train(experiment, folder, data=Path(data), workers=workers):
+            show(record, experiment.told(record))
+    summary = RunDirectory(folder).read("summary.json")
     assert summary is not None
     return summary
 
