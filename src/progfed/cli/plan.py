@@ -11,7 +11,8 @@ from rich.text import Text
 from progfed import experiments
 from progfed.cli.options import Json, Name, Rounds, Runs, Seed, Settings, Warmup, chosen, console
 from progfed.cli.output import print_json
-from progfed.errors import printable
+from progfed.devices import PRESETS, Device, named, with_link
+from progfed.errors import UsageError, printable
 from progfed.report.numbers import amount, percent
 from progfed.runs.plan import Plan, plans
 from progfed.schedule import length
@@ -48,18 +49,30 @@ def plan(
     warmup: Warmup = None,
     seed: Seed = None,
     settings: Settings = None,
+    device: Annotated[str | None, typer.Option(help=f"Hours and bytes on a device: {', '.join(PRESETS)}.")] = None,
+    link: Annotated[str | None, typer.Option(help="Its link down and up instead of the usual: 10Mbit/2Mbit.")] = None,
     as_json: Json = False,
     width: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Predict parameters, messages, FLOPs and peak memory of each stage, without training anything."""
     family = chosen(name, [], rounds, warmup, seed, settings)
-    found = plans(experiments.named(family, runs or []), family)
+    found = plans(experiments.named(family, runs or []), family, device=_device(device, link))
     if as_json:
         print_json(found)
         return
     shown = console(width)
     for planned in found:
         shown.print(_table(planned))
+        if "device" in planned:
+            shown.print(_device_table(planned, device))
+
+
+def _device(name: str | None, link: str | None) -> Device | None:
+    """The device that the options ask for."""
+    if name is None and link is not None:
+        raise UsageError(f"--link {link} needs --device, which says how fast it trains: one of {', '.join(PRESETS)}")
+    device = None if name is None else named(name)
+    return device if device is None or link is None else with_link(device, link)
 
 
 def _table(planned: Plan) -> Table:
@@ -80,6 +93,29 @@ def _table(planned: Plan) -> Table:
     table.add_row("", "", "", "of baseline:", "", *_shares(relative))
     table.add_row("", "", "", "paper's count:", "", percent(relative["paper_bytes"]))
     return table
+
+
+def _device_table(planned: Plan, name: str | None) -> Table:
+    """What a device spends that takes part in every round."""
+    title = Text(f"on {'a ' + name if name else 'the device of all clients'}, if it takes part in every round")
+    table = Table(title=title, title_justify="left", box=None)
+    for heading in ("stage", "rounds", "hours", "down", "up", "peak memory", "fits"):
+        table.add_column(heading, justify="right")
+    for row in planned["device"]["stages"]:
+        table.add_row(str(row["stage"]), *_device_costs(row))
+    table.add_row("total", *_device_costs(planned["device"]["total"]), style="bold")
+    if share := planned["device"]["share"]:
+        total = planned["device"]["total"]
+        sent = (amount(share * total[name], "B") for name in ("down_bytes", "up_bytes"))
+        table.add_row("drawn as others:", f"{share * total['rounds']:.1f}", "", *sent)
+    if "device_seconds" in planned["relative"]:
+        table.add_row("of baseline:", "", percent(planned["relative"]["device_seconds"]))
+    return table
+
+
+def _device_costs(row: Plan) -> tuple[str, ...]:
+    amounts = (amount(row[name], "B") for name in ("down_bytes", "up_bytes", "memory_bytes"))
+    return str(row["rounds"]), f"{row['seconds'] / 3600:.2f}", *amounts, "yes" if row["fits"] else "no"
 
 
 def _costs(row: Plan) -> list[str]:

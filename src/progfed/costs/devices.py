@@ -1,15 +1,17 @@
-"""Which sub-models fit into the memory of which device."""
+"""What training takes on a device: which sub-models fit into its memory, and how long rounds last there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from progfed.blocks import Progressive
 from progfed.costs import Costs
 from progfed.devices import Device
 from progfed.errors import DataError
-from progfed.recipe.recipe import Local
+from progfed.recipe.recipe import Local, Recipe
 from progfed.schedule import Phase, Schedule, within
+from progfed.wire.message import message_size
 
 
 def deepest_for(
@@ -39,3 +41,40 @@ def deepest_for(
         )
     deepest = {device: max(depth for depth, peak in needed.items() if peak <= device.memory) for device in set(devices)}
     return tuple(deepest[device] for device in devices)
+
+
+def on_device(device: Device, recipe: Recipe, costs: Costs, *, examples: float, depth: int) -> dict[str, Any]:
+    """What a device spends that takes part in every round: seconds, bytes down and up, of each stage and in total.
+
+    Where all clients are alike these seconds are those of the whole run, since nobody waits for anybody else.
+
+    Args:
+        device: The device.
+        recipe: How it trains, and how messages are encoded.
+        costs: What the phases of the model cost.
+        examples: How many examples it holds.
+        depth: The deepest stage that it is asked to train.
+
+    Returns:
+        `stages`, a row for each with `memory_bytes` at its peak and whether that `fits`, and the `total`.
+    """
+    rows: dict[int, dict[str, Any]] = {}
+    for phase in recipe.schedule:
+        own = within(phase, depth)
+        cost, peak = costs.phase(own), costs.memory(own, recipe.local).peak
+        down, up = message_size(recipe.down, cost.down), message_size(recipe.up, cost.up)
+        flops = cost.flops * recipe.local.epochs * examples
+        row = rows.setdefault(phase.stage, {"stage": phase.stage, **_NOTHING})
+        row["rounds"] += phase.rounds
+        row["seconds"] += phase.rounds * device.seconds(down=down, up=up, flops=flops)
+        row["down_bytes"] += phase.rounds * down
+        row["up_bytes"] += phase.rounds * up
+        row["memory_bytes"] = max(row["memory_bytes"], peak)
+        row["fits"] = row["memory_bytes"] <= device.memory
+    stages = [rows[stage] for stage in sorted(rows)]
+    summed = {name: sum(row[name] for row in stages) for name in ("rounds", "seconds", "down_bytes", "up_bytes")}
+    highest = max(row["memory_bytes"] for row in stages)
+    return {"stages": stages, "total": {**summed, "memory_bytes": highest, "fits": highest <= device.memory}}
+
+
+_NOTHING = {"rounds": 0, "seconds": 0.0, "down_bytes": 0, "up_bytes": 0, "memory_bytes": 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -12,8 +13,11 @@ from typing import Any
 
 from progfed.client.kernels import one_thread
 from progfed.costs import Cost, Costs, PhaseCost
+from progfed.costs.devices import on_device
 from progfed.costs.published import paper_bytes
+from progfed.devices import Device
 from progfed.errors import UsageError
+from progfed.population import FederatedData
 from progfed.recipe.turns import earliest
 from progfed.runs.experiment import Experiment
 from progfed.runs.identity import describe
@@ -35,19 +39,22 @@ def costs_of(experiment: Experiment, known: Known) -> Costs:
 
 
 @one_thread()  # a second one only spins: operators on one or two examples are too small to share
-def plan(experiment: Experiment, known: Known | None = None) -> Plan:
+def plan(experiment: Experiment, known: Known | None = None, *, device: Device | None = None) -> Plan:
     """Rounds, parameters, bytes down and up, and FLOPs, per stage and in total; peak memory, the highest of each.
 
     Bytes are exact unless `exact` is false, where they are a bound; FLOPs take every client to hold the average number
     of examples; memory is that of a step on a whole batch. Where the data say before they are made that some clients
     are too weak for a stage, costs are `expected`: averages over cohorts. Where a policy may end stages early, every
-    stage is taken to last as long as it may; `earliest` is the total if each ended as early as it may.
+    stage is taken to last as long as it may; `earliest` is the total if each ended as early as it may. `device` is what
+    the run takes on such a device, or on that of the data where all clients have the same, and the `share` of rounds in
+    which a client takes part on average.
     """
     known = {} if known is None else known
     costs, recipe = costs_of(experiment, known), experiment.recipe
     model = costs.model
     deepest: Sequence[int] = getattr(experiment.data, "deepest", ())
-    check(model, recipe, deepest, clients=experiment.clients or getattr(experiment.data, "clients", 0))
+    clients: int = experiment.clients or getattr(experiment.data, "clients", 0)
+    check(model, recipe, deepest, clients=clients)
     stages: dict[int, Plan] = {}
     total = Cost()
     for index, phase in enumerate(recipe.schedule):
@@ -63,6 +70,10 @@ def plan(experiment: Experiment, known: Known | None = None) -> Plan:
     counted = {cost: getattr(total, cost) for cost in COSTS}
     weak = bool(deepest) and min(deepest) < max(stages)
     further: Plan = {"expected": True} if weak else {}
+    if device := device or _common_device(experiment):
+        depth = max(deepest, default=model.stages)
+        spent_there = on_device(device, recipe, costs, examples=average_examples(experiment), depth=depth)
+        further["device"] = {**spent_there, "share": recipe.asked(clients) / clients if clients else None}
     if recipe.growth is not None:
         cut = replace(recipe, schedule=earliest(recipe.schedule, recipe.growth), growth=None)
         further["earliest"] = plan(replace(experiment, recipe=cut), known)["total"]
@@ -100,7 +111,7 @@ def _spent(experiment: Experiment, index: int, costs: Costs, depth: int) -> Cost
     )
 
 
-def plans(chosen: Sequence[Experiment], family: Sequence[Experiment]) -> list[Plan]:
+def plans(chosen: Sequence[Experiment], family: Sequence[Experiment], *, device: Device | None = None) -> list[Plan]:
     """The plans of these runs, each with its cost relative to its baseline, found in the family of all runs."""
     runs = {experiment.run: experiment for experiment in family}
     made: dict[str, Plan] = {}
@@ -110,7 +121,7 @@ def plans(chosen: Sequence[Experiment], family: Sequence[Experiment]) -> list[Pl
         if run not in runs:
             raise UsageError(f"the baseline {run!r} is not among the runs {', '.join(runs)}")
         if run not in made:
-            made[run] = plan(runs[run], known)
+            made[run] = plan(runs[run], known, device=device)
         return made[run]
 
     return [
@@ -123,9 +134,12 @@ def plans(chosen: Sequence[Experiment], family: Sequence[Experiment]) -> list[Pl
 
 
 def relative(ours: Plan, baseline: Plan) -> dict[str, float]:
-    """The fractions of the baseline's bytes (both directions), paper accounting, FLOPs and highest memory."""
+    """The fractions of the baseline's bytes (both directions), paper accounting, FLOPs, highest memory and hours."""
     mine, other = ours["total"], baseline["total"]
+    timed = "device" in ours and "device" in baseline
+    seconds = [one["device"]["total"]["seconds"] for one in (ours, baseline)] if timed else []
     return {
+        **({"device_seconds": seconds[0] / seconds[1]} if seconds and seconds[1] else {}),
         "bytes": (mine["down_bytes"] + mine["up_bytes"]) / (other["down_bytes"] + other["up_bytes"]),
         "paper_bytes": mine["paper_bytes"] / other["paper_bytes"],
         "flops": mine["flops"] / other["flops"],
@@ -134,8 +148,16 @@ def relative(ours: Plan, baseline: Plan) -> dict[str, float]:
 
 
 def average_examples(experiment: Experiment) -> float:
-    """The declared average number of examples of a client; 1 where the experiment does not declare its population."""
-    return experiment.examples / experiment.clients if experiment.clients else 1.0
+    """The average number of examples of a client: declared, or of data that are given as a value; 1 where neither."""
+    if experiment.clients:
+        return experiment.examples / experiment.clients
+    return statistics.fmean(experiment.data.sizes) if isinstance(experiment.data, FederatedData) else 1.0
+
+
+def _common_device(experiment: Experiment) -> Device | None:
+    """The device that all clients have, where the data are given as a value and say so."""
+    devices = set(getattr(experiment.data, "devices", ()))
+    return devices.pop() if len(devices) == 1 else None
 
 
 def _row(stage: int, counts: PhaseCost) -> Plan:

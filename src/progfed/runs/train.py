@@ -15,6 +15,7 @@ from progfed import files
 from progfed.blocks import Progressive
 from progfed.client.kernels import one_thread
 from progfed.costs import Costs
+from progfed.costs.clock import Clock
 from progfed.engines.local import LocalEngine
 from progfed.evaluate import Examiner, check_test
 from progfed.population import FederatedData
@@ -117,8 +118,16 @@ def train(
         with directory.log() as log, (engine or here)() as clients:
             start = resume(directory, run_id, clients.client_states)
             hidden = with_secret(recipe, directory)  # clients, on this machine or elsewhere, do not get it
+            costs = Costs(model)
+            clock = Clock(clients, population, hidden, costs) if population.devices else None
             rounds = federate(
-                model, population.sizes, hidden, clients, run_id=run_id, start=start, deepest=population.deepest
+                model,
+                population.sizes,
+                hidden,
+                clock or clients,
+                run_id=run_id,
+                start=start,
+                deepest=population.deepest,
             )
             rounds = keeping(rounds, out, keep_every)
             best = Best(directory, experiment)
@@ -126,7 +135,7 @@ def train(
                 rounds = iter(())  # all but the summary was done
             saver = Saver(directory, log, run_id, checkpoint_every, clients.client_states, best)
             examiner = clients if isinstance(clients, LocalEngine) else Examiner(model, test, experiment.judged)
-            yield from recorded(rounds, experiment, examiner.measure, saver, best, Costs(model))
+            yield from recorded(rounds, experiment, examiner.measure, saver, best, costs, clock)
         finish(directory, experiment, model)
         directory.forget_secret()
 
@@ -138,6 +147,7 @@ def recorded(
     saver: Saver,
     best: Best,
     costs: Costs,
+    clock: Clock | None = None,
 ) -> Iterator[Record]:
     """Evaluate, record and save each round, to the last or until the experiment's patience ends."""
     try:
@@ -146,6 +156,8 @@ def recorded(
             found = measure(done.phase, done.progress.params) if due else None
             record = record_of(done, found, named=bool(experiment.metrics))
             record["memory_bytes"] = costs.memory(done.phase, experiment.recipe.local).peak
+            if clock is not None:
+                record["device_seconds"] = clock.seconds(used=done.clients, surplus=done.surplus)
             saver.add(done, record)
             yield record
             if best.given_up:
@@ -190,6 +202,7 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
         write_exported(directory.path, model, found.tensors["model"])
     closing, best = records[-1], best_record(records, experiment)
     assert best is not None  # the last round of a phase is always evaluated
+    timed = [record["device_seconds"] for record in records if "device_seconds" in record]
     directory.write(
         "summary.json",
         {
@@ -207,5 +220,6 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
             # as `progfed plan` counts them: what an optimizer may change, without buffers such as BatchNorm's
             "parameters": sum(parameter.numel() for parameter in model.shapes(last).parameters()),
             "model_sha256": hashlib.sha256(final).hexdigest(),
+            **({"device_seconds": sum(timed)} if timed else {}),
         },
     )
