@@ -24,6 +24,7 @@ class Point:
 
     `memory_bytes` is the peak of training in this round; 0 in records from before it was counted. `rejected` counts the
     updates of this round that were not used, by reason. `metrics` has all of them by name, where a run has several.
+    `device_hours` is what the run would have taken so far on the clients' devices; None where they are not known.
     """
 
     round: int
@@ -38,6 +39,7 @@ class Point:
     memory_bytes: int = 0
     rejected: Mapping[str, int] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    device_hours: float | None = None
 
     @property
     def bytes(self) -> int:
@@ -154,7 +156,7 @@ def read_run(path: Path, problems: list[str]) -> Run:
             planned=sum(int(phase["rounds"]) for phase in schedule),
             final_stage=int(schedule[-1]["stage"]),
             settings=settings(described),
-            points=tuple(_point(record) for record in directory.records()),
+            points=_points(directory.records()),
             finished=_finished(directory, problems),
             readable=readable(described),
         )
@@ -211,6 +213,15 @@ def _finished(directory: RunDirectory, problems: list[str]) -> bool:
     except StorageError as error:
         problems.append(f"{error}; the run counts as unfinished")
         return False
+
+
+def _points(records: Iterable[Any]) -> tuple[Point, ...]:
+    """A point for each record; seconds on devices are added up, for as long as every record has them."""
+    points, seconds = [], 0.0
+    for record in records:
+        seconds += _finite(record["device_seconds"]) if "device_seconds" in record else math.nan
+        points.append(replace(_point(record), device_hours=None if math.isnan(seconds) else seconds / 3600))
+    return tuple(points)
 
 
 def _point(record: Any) -> Point:

@@ -29,6 +29,8 @@ AXES = (
     Axis("round", "rounds", ""),
     Axis("seconds", "seconds", "s"),
 )
+DEVICE_HOURS = Axis("device_hours", "hours on devices", "h")
+"""A cost that only runs have whose clients have devices."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,12 @@ class Study:
         return tuple(panel for view in self.views for panel in view.panels)
 
     @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The costs that every run of the experiment has recorded."""
+        points = [point for series in self.series for point in series.points]
+        return (*AXES, DEVICE_HOURS) if points and all(DEVICE_HOURS.name in point.at for point in points) else AXES
+
+    @property
     def panels(self) -> tuple[Study, ...]:
         """The study divided into parts that can share a chart: the runs on one task."""
         tasks: dict[tuple[str, str], list[Series]] = {}
@@ -282,4 +290,6 @@ def _averaged(points: Sequence[Point]) -> CurvePoint:
 
 
 def _costs(points: Sequence[Point]) -> dict[str, float]:
-    return {axis.name: statistics.fmean(getattr(point, axis.name) for point in points) for axis in AXES}
+    """The mean costs of some points by axis; a cost that one of them has not recorded is left out."""
+    found = {axis.name: [getattr(point, axis.name) for point in points] for axis in (*AXES, DEVICE_HOURS)}
+    return {name: statistics.fmean(costs) for name, costs in found.items() if None not in costs}

@@ -13,14 +13,20 @@ from string import Template
 from typing import Any
 
 from progfed import __version__
-from progfed.report.curves import AXES, Series, Study
+from progfed.report.curves import AXES, Axis, Series, Study
 from progfed.report.metric_figure import figure, styles
 from progfed.report.numbers import MISSING, spread
 from progfed.report.present import Table, setting_tables
 from progfed.report.svg import COLOURS
 
 _EMPTY = ' class="none"'
-_SHORT = {"bytes": "bytes", "flops": "FLOPs", "round": "rounds", "seconds": "seconds"}
+_SHORT = {
+    "bytes": "bytes",
+    "flops": "FLOPs",
+    "round": "rounds",
+    "seconds": "seconds",
+    "device_hours": "hours on devices",
+}
 _LEAD = "What each run learned, and what it cost: bytes on the wire, arithmetic, rounds and time."
 _HINT = (
     "Move over a curve to read it; click a name to hide it. Dotted lines: the model grows. Open dots: warm-up rounds. "
@@ -81,8 +87,7 @@ def page(chapters: Sequence[Chapter], problems: Sequence[str]) -> str:
 
 def embedded(panels: Sequence[Study]) -> str:
     """The curves as JSON that is safe inside a script element."""
-    axes = [{"name": axis.name, "title": axis.title, "short": _SHORT[axis.name]} for axis in AXES]
-    value = {"axes": axes, "panels": [study_json(panel) for panel in panels]}
+    value = {"panels": [study_json(panel) for panel in panels]}
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -93,12 +98,15 @@ def study_json(study: Study) -> dict[str, Any]:
     for series, style in zip(study.series, styles(study), strict=True):
         if series.points:
             curves.append(
-                _curve(series) | {"colour": COLOURS.index(style.colour), "dashed": style.dashed, "label": series.label}
+                _curve(series, study.axes)
+                | {"colour": COLOURS.index(style.colour), "dashed": style.dashed, "label": series.label}
             )
-    return {"title": study.title, "metric": study.metric, "unit": study.unit, "hint": _HINT, "curves": curves}
+    axes = [{"name": axis.name, "title": axis.title, "short": _SHORT[axis.name]} for axis in study.axes]
+    told = {"title": study.title, "metric": study.metric, "unit": study.unit, "hint": _HINT}
+    return {**told, "axes": axes, "curves": curves}
 
 
-def _curve(series: Series) -> dict[str, Any]:
+def _curve(series: Series, axes: Sequence[Axis]) -> dict[str, Any]:
     points = series.points
     return {
         "seeds": len(series.counted),
@@ -106,7 +114,7 @@ def _curve(series: Series) -> dict[str, Any]:
         "warmup": [point.warmup for point in points],
         "mean": [point.metric.mean for point in points],
         "std": [point.metric.std for point in points],
-        **{axis.name: [point.at[axis.name] for point in points] for axis in AXES},
+        **{axis.name: [point.at[axis.name] for point in points] for axis in axes},
         "borders": [{"stage": border.stage, "at": border.at} for border in series.borders],
     }
 

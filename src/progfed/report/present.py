@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from progfed.experiments.printed import Printed
-from progfed.report.curves import Mean, Study
+from progfed.report.curves import Mean, Series, Study, mean_of
 from progfed.report.metric_figure import styles
 from progfed.report.numbers import MISSING, amount, duration, percent, spread
 from progfed.report.panels import Chart, Line, Panel
@@ -47,6 +47,7 @@ def result_table(study: Study, found: tuple[Row, ...]) -> Table:
             f"baseline {study.unit or metric} at same bytes",
             [_plain(row.baseline_at_same_bytes, study.unit) for row in found],
         ),
+        ("hours on devices", [_device_hours(series) for series in study.series]),
         ("time", [duration(row.seconds) for row in found]),
         ("rounds", [_rounds(row) for row in found]),
     ]
@@ -64,6 +65,13 @@ def _other_metrics(study: Study, found: tuple[Row, ...]) -> list[tuple[str, list
             values = [getattr(own[row.run], part) if row.run in own else None for row in found]
             columns.append((name, [_mean(value, view.unit) for value in values]))
     return columns
+
+
+def _device_hours(series: Series) -> str:
+    """What a run would have taken on the clients' devices, where they are known."""
+    hours = [run.points[-1].device_hours for run in series.counted]
+    known = [one for one in hours if one is not None]
+    return f"{mean_of(known).mean:.2f}" if known and len(known) == len(hours) else MISSING
 
 
 def _cost_columns(study: Study, found: tuple[Row, ...]) -> list[tuple[str, list[str]]]:
@@ -108,10 +116,11 @@ def reach_table(study: Study, found: tuple[Reach, ...]) -> Table | None:
     cells = []
     for run in dict.fromkeys(reach.run for reach in found):
         own = [reach for reach in found if reach.run == run]
-        for kind in ("bytes", "flops"):
+        for kind, name in (("bytes", "bytes"), ("flops", "FLOPs"), ("device_hours", "hours on devices")):
             ratios = [getattr(reach, f"{kind}_relative") for reach in own]
             shown = [MISSING if ratio is None else percent(ratio, 1) for ratio in ratios]
-            cells.append((run, "bytes" if kind == "bytes" else "FLOPs", *shown))
+            if kind != "device_hours" or any(ratio is not None for ratio in ratios):
+                cells.append((run, name, *shown))
     headings = ("run", "cost", *(share_name(share) for share in SHARES))
     title = f"{study.experiment}: cost to reach a share of the baseline's best {study.metric}, relative to the baseline"
     return Table(title, headings, tuple(cells))

@@ -74,8 +74,10 @@ class Reach:
     target: float
     bytes: float | None
     flops: float | None
+    device_hours: float | None
     bytes_relative: float | None
     flops_relative: float | None
+    device_hours_relative: float | None
 
 
 def rows(study: Study) -> tuple[Row, ...]:
@@ -186,18 +188,24 @@ def has_shares(baseline: Series) -> bool:
 
 def _reach(series: Series, baseline: Series, share: float, target: float) -> Reach:
     ours, theirs = _first_at(series, target), _first_at(baseline, target)
-    relative = {name: _ratio(ours[name], theirs[name]) if ours and theirs else None for name in ("bytes", "flops")}
+
+    def relative(cost: str) -> float | None:
+        return _ratio(ours[cost], theirs[cost]) if cost in ours and cost in theirs else None
+
     return Reach(
         run=series.label,
         baseline=baseline.label,
         share=share,
         target=target,
-        bytes=ours["bytes"] if ours else None,
-        flops=ours["flops"] if ours else None,
-        bytes_relative=relative["bytes"],
-        flops_relative=relative["flops"],
+        bytes=ours.get("bytes"),
+        flops=ours.get("flops"),
+        device_hours=ours.get("device_hours"),
+        bytes_relative=relative("bytes"),
+        flops_relative=relative("flops"),
+        device_hours_relative=relative("device_hours"),
     )
 
 
-def _first_at(series: Series, target: float) -> dict[str, float] | None:
-    return next((point.at for point in series.points if point.metric.mean >= target), None)
+def _first_at(series: Series, target: float) -> dict[str, float]:
+    """The costs at which a target was first reached; empty where it never was."""
+    return next((point.at for point in series.points if point.metric.mean >= target), {})

@@ -11,7 +11,7 @@ from progfed.errors import StorageError
 from progfed.files import replace_file
 from progfed.report.ablation import ablation_tables
 from progfed.report.collect import Found, collect
-from progfed.report.curves import AXES, Study, studies
+from progfed.report.curves import Study, studies
 from progfed.report.extras import all_notes, extras
 from progfed.report.measured import alignment_table, measured
 from progfed.report.metric_figure import figure
@@ -22,7 +22,7 @@ from progfed.report.plots import check_format, written
 from progfed.report.present import Table, area_table, csv_bytes, flat, reach_table, result_table, stage_table
 from progfed.report.tables import reaches, rows
 
-DRAWN = ("bytes", "round", "flops")
+DRAWN = ("bytes", "round", "flops", "device_hours")
 """The costs that the figures in files are drawn against."""
 
 
@@ -141,7 +141,7 @@ def contents(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
         files["metrics.csv"] = csv_bytes([record for study in report.studies for record in metric_records(study)])
     panels = [panel for study in report.studies for panel in study.charts]
     for panel, name in zip(panels, _slugs([f"{panel.title} {panel.view}" for panel in panels]), strict=True):
-        for axis in (axis for axis in AXES if axis.name in DRAWN):
+        for axis in (axis for axis in panel.axes if axis.name in DRAWN):
             drawing = figure(panel, axis)
             for kind in dict.fromkeys(("svg", *formats)):
                 files[f"{name}-{axis.name}.{kind}"] = written(drawing, kind)

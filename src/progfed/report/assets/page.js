@@ -17,7 +17,9 @@
     return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
   };
   const plain = (value) => String(Number(value.toPrecision(6)));
-  const shown = { bytes: (v) => amount(v, "B"), flops: (v) => amount(v, "FLOP"), round: plain, seconds: plain };
+  const shown = {
+    bytes: (v) => amount(v, "B"), flops: (v) => amount(v, "FLOP"), round: plain, seconds: plain, device_hours: plain,
+  };
   const metric = (curve, i, unit) => {
     const form = (value) => (unit === "%" ? value.toFixed(2) : String(Number(value.toPrecision(4))));
     return `${form(curve.mean[i])}${curve.std[i] === null ? "" : ` ± ${form(curve.std[i])}`} ${unit}`.trimEnd();
@@ -49,8 +51,8 @@
   };
 
   class Chart {
-    constructor(place, study, axes, number) {
-      Object.assign(this, { study, axes, axis: axes[0].name, hidden: new Set(), at: null, width: 0 });
+    constructor(place, study, number) {
+      Object.assign(this, { study, axes: study.axes, axis: study.axes[0].name, hidden: new Set(), at: null, width: 0 });
       place.replaceChildren();
       this.controls = html(place, "div", "controls");
       this.plot = html(place, "div", "plot");
@@ -258,6 +260,6 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   document.querySelectorAll("[data-panel]").forEach((place) => {
     const number = Number(place.dataset.panel);
-    if (data.panels[number].curves.length) new Chart(place, data.panels[number], data.axes, number);
+    if (data.panels[number].curves.length) new Chart(place, data.panels[number], number);
   });
 })();
