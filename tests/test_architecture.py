@@ -159,6 +159,8 @@ def test_the_public_surface_is_what_it_was() -> None:
         "federate",
         "fedyogi",
         "from_clients",
+        "from_datasets",
+        "partitioned",
         "pooled_head",
         "progressive",
         "run",

@@ -2,6 +2,7 @@
 
 from progfed.blocks import Progressive, pooled_head
 from progfed.codec import Chain, Quantize, Sparsify
+from progfed.data.datasets import from_datasets, partitioned
 from progfed.devices import Device, DeviceMix
 from progfed.engines.local import LocalEngine
 from progfed.errors import ProgfedError
@@ -50,6 +51,8 @@ __all__ = [
     "federate",
     "fedyogi",
     "from_clients",
+    "from_datasets",
+    "partitioned",
     "pooled_head",
     "progressive",
     "run",

@@ -19,7 +19,7 @@ from progfed.metrics import Metric, Scores, named
 from progfed.metrics import accuracy as accuracy
 from progfed.metrics import dice as dice
 from progfed.metrics import token_accuracy as token_accuracy
-from progfed.population import Examples, misfit, not_finite
+from progfed.population import Examples, Held, misfit, not_finite
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, finite, tree_map
 
@@ -32,11 +32,11 @@ ROOM = 2 * 2**30
 Judged = Scores | Metric | Mapping[str, Metric]
 """What a model is judged by: one metric, or several by name; a bare function gives scores in percent."""
 
-OUTPUTS = ""
-"""The name of the model's outputs among the scores by metric: no metric has it."""
+OUTPUTS, TARGETS = "", " "
+"""The names of the model's outputs and of the targets among the scores by metric: no metric has them."""
 
 
-def evaluate(module: nn.Module, examples: Examples, metric: Judged = accuracy, *, batch: int | None = None) -> float:
+def evaluate(module: nn.Module, examples: Held, metric: Judged = accuracy, *, batch: int | None = None) -> float:
     """A metric of a model over some examples, or the first of several.
 
     Args:
@@ -46,11 +46,11 @@ def evaluate(module: nn.Module, examples: Examples, metric: Judged = accuracy, *
         batch: How many examples are evaluated at once; None: see `batch_size`.
     """
     batch, metrics = batch or batch_size(module, examples), named(metric)
-    found = values(metrics, [scores(module, examples, metrics, range(0, examples.number, batch))], examples.targets)
+    found = values(metrics, [scores(module, examples, metrics, range(0, examples.number, batch))])
     return next(iter(found.values()))
 
 
-def batch_size(module: nn.Module, examples: Examples) -> int:
+def batch_size(module: nn.Module, examples: Held) -> int:
     """How many examples are evaluated at once: 250, or fewer where the model would need more than 2 GB for them.
 
     It depends on the module and the shape of an example, never on the machine: torch's kernels give outputs whose last
@@ -82,7 +82,7 @@ def _peak(module: nn.Module, inputs: Any) -> int:
 
 
 def scores(
-    module: nn.Module, examples: Examples, metrics: Mapping[str, Metric], starts: range, *, device: str = "cpu"
+    module: nn.Module, examples: Held, metrics: Mapping[str, Metric], starts: range, *, device: str = "cpu"
 ) -> Tensors:
     """What the metrics need of the batches that begin at `starts`, in order: the scores of each example by metric,
     and the outputs themselves where a metric is of all predictions."""
@@ -100,10 +100,11 @@ def scores(
                     found.setdefault(name, []).append(metric.scores(outputs, piece.targets))
             if any(metric.of == "all" for metric in metrics.values()):
                 found.setdefault(OUTPUTS, []).append(outputs)
+                found.setdefault(TARGETS, []).append(piece.targets)
     return {name: torch.cat(pieces) for name, pieces in found.items()}
 
 
-def values(metrics: Mapping[str, Metric], pieces: Sequence[Tensors], targets: Tensor) -> dict[str, float]:
+def values(metrics: Mapping[str, Metric], pieces: Sequence[Tensors]) -> dict[str, float]:
     """The metrics by name, from what `scores` found of the pieces of a test set; the same bits for any pieces."""
     names = dict.fromkeys(name for piece in pieces for name in piece)  # a piece without examples has none
     joined = {name: torch.cat([piece[name] for piece in pieces if name in piece]) for name in names}
@@ -111,7 +112,7 @@ def values(metrics: Mapping[str, Metric], pieces: Sequence[Tensors], targets: Te
     with torch.inference_mode():
         for name, metric in metrics.items():
             each = metric.of == "each"
-            found[name] = metric.mean(joined[name]) if each else metric.value(joined[OUTPUTS], targets)
+            found[name] = metric.mean(joined[name]) if each else metric.value(joined[OUTPUTS], joined[TARGETS])
             if not math.isfinite(found[name]):
                 raise UsageError(
                     f"the metric {name} is {found[name]} on the test set: mend it, or lower the learning rate if the "
@@ -120,7 +121,7 @@ def values(metrics: Mapping[str, Metric], pieces: Sequence[Tensors], targets: Te
     return found
 
 
-def check_test(model: Progressive, phase: Phase, test: Examples, metric: Judged) -> None:
+def check_test(model: Progressive, phase: Phase, test: Held, metric: Judged) -> None:
     """Refuse a test set on which the phase's model or a metric fails, before anything is trained.
 
     A few examples are tried; for a metric of all predictions, their outputs stand for all, since one that compares
@@ -133,7 +134,7 @@ def check_test(model: Progressive, phase: Phase, test: Examples, metric: Judged)
             for each in named(metric).values():
                 if each.of == "each":
                     each.scores(outputs[:1], few.targets[:1])
-                else:
+                elif isinstance(test, Examples):  # the targets of a data set are not read before they are needed
                     all_of_them = torch.arange(test.number) % len(outputs)
                     each.value(outputs[all_of_them], test.targets)
     except ProgfedError:
@@ -145,7 +146,7 @@ def check_test(model: Progressive, phase: Phase, test: Examples, metric: Judged)
 class Examiner:
     """Scores the models of a run on the same test set again and again; the module of the current phase is kept."""
 
-    def __init__(self, model: Progressive, test: Examples, metric: Judged, *, device: str = "cpu") -> None:
+    def __init__(self, model: Progressive, test: Held, metric: Judged, *, device: str = "cpu") -> None:
         self._model, self._test, self._metrics, self._device = model, test, named(metric), device
         self._phase: Phase | None = None
         self._batches: dict[Phase, int] = {}
@@ -164,7 +165,7 @@ class Examiner:
 
     def values(self, pieces: Sequence[Tensors]) -> dict[str, float]:
         """Every metric, from the pieces of the test set that were shared out."""
-        return values(self._metrics, pieces, self._test.targets)
+        return values(self._metrics, pieces)
 
     def shares(self, phase: Phase, workers: int) -> list[range]:
         """The batches of the test set, divided among some workers, in order: their scores joined are the whole's."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from progfed import rng
 from progfed.devices import Device, Devices, of_clients
 from progfed.errors import DataError, ProgfedError, UsageError
 from progfed.tensors import leaves, tree_len, tree_map
@@ -38,6 +39,97 @@ class Examples:
 
 
 Augment = Callable[[Examples, torch.Generator], Examples]
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Examples that are read when they are taken, such as the items of a `Dataset` (`progfed.data.datasets`)."""
+
+    @property
+    def number(self) -> int:
+        """How many examples there are."""
+
+    def take(self, index: Tensor | slice, *key: rng.Key) -> Any:
+        """Read examples.
+
+        Args:
+            index: Their positions.
+            key: What random transforms draw for, as in `rng.defaults(*key)`; without one every call draws the same.
+
+        Returns:
+            `Examples`, or a pair of inputs and targets.
+        """
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A source whose examples are checked as they come.
+
+    Args:
+        source: Where the examples come from.
+        where: What errors call them, such as `client 3`.
+        classes: The number of classes; None where targets are not class labels.
+    """
+
+    source: Source
+    where: str
+    classes: int | None = None
+
+    @property
+    def number(self) -> int:
+        """How many examples there are."""
+        return self.source.number
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the next batch is to be read while the gradients of the batch before are computed."""
+        return bool(getattr(self.source, "ahead", False))
+
+    def take(self, index: Tensor | slice, *key: rng.Key) -> Examples:
+        """The examples at these positions, in this order."""
+        try:
+            given = self.source.take(index, *key)
+        except DataError as error:
+            raise DataError(f"{self.where}: {error}") from error
+        except ProgfedError:
+            raise
+        except Exception as error:
+            raise DataError(f"{self.where} cannot be read: {type(error).__name__}: {_first_line(error)}") from error
+        examples = ready(given, self.where)
+        check_labels(examples.targets, self.classes, self.where)
+        return examples
+
+
+Held = Examples | Fetched
+"""What a client holds, or a test set: tensors, or a source of them. Both have a `number` and `take`."""
+
+
+def readable(given: Any, where: str, classes: int | None = None) -> Held:
+    """What a client holds, checked now where it is tensors, and as it comes where it is a source."""
+    if not isinstance(given, Examples) and isinstance(given, Source):
+        return Fetched(given, where, classes)
+    examples = ready(given, where)
+    check_labels(examples.targets, classes, where)
+    return examples
+
+
+def pieces(held: Held, size: int = 64) -> Iterator[Examples]:
+    """All examples in order: tensors as they are, those of a source some at a time."""
+    if isinstance(held, Examples):
+        yield held
+        return
+    for start in range(0, held.number, size):
+        yield held.take(slice(start, start + size))
+
+
+def check_labels(targets: Tensor, classes: int | None, where: str) -> None:
+    """Refuse labels outside the classes, where targets are labels of so many classes."""
+    if classes is None or targets.is_floating_point() or targets.numel() == 0:
+        return
+    low, high = int(targets.min()), int(targets.max())
+    if low < 0 or high >= classes:
+        bad = low if low < 0 else high
+        raise DataError(f"{where} has label {bad}, outside the {classes} classes 0 to {classes - 1}")
 
 
 def ready(given: Any, where: str) -> Examples:
@@ -89,15 +181,22 @@ def _targets(given: Any) -> Tensor:
     return targets.long() if targets.dtype in (torch.int8, torch.int16, torch.int32) else targets
 
 
-def not_finite(examples: Examples) -> str:
+def not_finite(held: Held) -> str:
     """A phrase that says where inputs or targets are not finite; empty where all are."""
-    for name, tree in (("inputs", examples.inputs), ("targets", examples.targets)):
-        for leaf in leaves(tree):
-            bad = (~torch.isfinite(leaf)).flatten(1).any(1) if leaf.dim() > 1 else ~torch.isfinite(leaf)
-            if bad.any():
-                first = int(bad.nonzero()[0])
-                return f"{name} that are not finite in {int(bad.sum())} of {len(leaf)} examples, the first is {first}"
+    for name in ("inputs", "targets"):
+        bad = torch.cat([_bad(getattr(piece, name)) for piece in pieces(held)])
+        if bad.any():
+            first = int(bad.nonzero()[0])
+            return f"{name} that are not finite in {int(bad.sum())} of {len(bad)} examples, the first is {first}"
     return ""
+
+
+def _bad(tree: Any) -> Tensor:
+    """Whether each example of a tree of tensors holds a number that is not finite."""
+    rows = [
+        (~torch.isfinite(leaf)).flatten(1).any(1) if leaf.dim() > 1 else ~torch.isfinite(leaf) for leaf in leaves(tree)
+    ]
+    return torch.stack(rows).any(0)
 
 
 def misfit(error: Exception, examples: Examples, made_for: Any, where: str, *, outputs: Any = None) -> ProgfedError:
@@ -152,8 +251,8 @@ class FederatedData:
 
     Args:
         sizes: The number of examples of each client.
-        load: A function from the number of a client to its `Examples`.
-        test: A function that returns the test set.
+        load: A function from the number of a client to its `Examples`, or to a `Source` that reads them batch by batch.
+        test: A function that returns the test set, in the same form.
         classes: The number of classes; None where targets are not class labels.
         augment: Applied to each training batch, with a generator keyed by (seed, round, client).
         name: What errors and records call the data.
@@ -167,8 +266,8 @@ class FederatedData:
     """
 
     sizes: Sequence[int]
-    load: Callable[[int], Examples]
-    test: Callable[[], Examples]
+    load: Callable[[int], Examples | Source]
+    test: Callable[[], Examples | Source]
     classes: int | None = None
     augment: Augment | None = None
     name: str = "data"
@@ -188,37 +287,24 @@ class FederatedData:
         """How many clients there are."""
         return len(self.sizes)
 
-    def client(self, index: int) -> Examples:
+    def client(self, index: int) -> Held:
         """The examples of one client, checked: as many as declared, and labels inside the classes."""
-        examples = ready(self.load(index), f"{self.name}: client {index}")
-        number = examples.number
+        where = f"{self.name}: client {index}"
+        held = readable(self.load(index), where, self.classes)
+        number = held.number
         if number == 0:
-            raise DataError(f"{self.name}: client {index} has no examples: leave it out of the population")
+            raise DataError(f"{where} has no examples: leave it out of the population")
         if number != self.sizes[index]:
-            raise DataError(
-                f"{self.name}: client {index} was declared with {self.sizes[index]} examples, but has {number}"
-            )
-        self._check_labels(examples.targets, f"client {index}")
-        return examples
+            raise DataError(f"{where} was declared with {self.sizes[index]} examples, but has {number}")
+        return held
 
-    def test_examples(self) -> Examples:
+    def test_examples(self) -> Held:
         """The test set, checked like a client's examples."""
         given = self.test() if callable(self.test) else self.test
-        examples = ready(given, f"{self.name}: the test set")
-        if not examples.number:
+        held = readable(given, f"{self.name}: the test set", self.classes)
+        if not held.number:
             raise DataError(f"{self.name}: the test set has no examples, so no model can be evaluated: give it some")
-        self._check_labels(examples.targets, "the test set")
-        return examples
-
-    def _check_labels(self, targets: Tensor, where: str) -> None:
-        if self.classes is None or targets.is_floating_point() or targets.numel() == 0:
-            return
-        low, high = int(targets.min()), int(targets.max())
-        if low < 0 or high >= self.classes:
-            bad = low if low < 0 else high
-            raise DataError(
-                f"{self.name}: {where} has label {bad}, outside the {self.classes} classes 0 to {self.classes - 1}"
-            )
+        return held
 
 
 def check_deepest(deepest: Sequence[int], clients: int, name: str = "data") -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -68,6 +69,25 @@ def default(seed: int, *key: Key) -> Iterator[None]:
         torch.set_rng_state(before)
         if cuda:
             torch.cuda.set_rng_state_all(there)
+
+
+_BORROWED = np.random.MT19937(0)
+"""Takes the place of the generator behind `np.random` in `defaults`: to save and restore its state would cost more."""
+
+
+@contextmanager
+def defaults(seed: int, *key: Key) -> Iterator[None]:
+    """Like `default`, and Python's `random` and NumPy's `np.random` draw for this key as well: for a user's code."""
+    python, arrays = random.getstate(), np.random.get_bit_generator()  # type: ignore[attr-defined]
+    random.seed(number(seed, *key, "python"))
+    np.random.set_bit_generator(_BORROWED)  # type: ignore[attr-defined]
+    np.random.seed(number(seed, *key, "numpy") % 2**32)
+    try:
+        with default(seed, *key):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_bit_generator(arrays)  # type: ignore[attr-defined]
 
 
 class SecretStream:

@@ -76,6 +76,43 @@ def test_show_counts_the_labels_of_each_client_and_draws_them(tmp_path: Path) ->
     assert "3 clients, 6 examples" in table
 
 
+OWN = """
+import torch, progfed
+from torch.utils.data import TensorDataset
+WHOLE = TensorDataset(torch.zeros(12, 2), torch.arange(12) % 3)
+DATA = progfed.from_datasets(progfed.partitioned(WHOLE, clients=3, how="shards:1"), test=WHOLE)
+def made(folder):
+    return DATA
+def broken(folder):
+    return folder["no"]
+"""
+
+
+@pytest.mark.parametrize("name", ["DATA", "made"])
+def test_show_takes_a_users_own_data_from_a_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    result = json.loads(run("show", f"{tmp_path / 'mine.py'}:{name}", "--json").stdout)
+    assert result["clients"] == 3
+    assert sorted(row["labels"] for row in result["shown"]) == [[0, 0, 4], [0, 4, 0], [4, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("mine.py:DATTA",), "has no 'DATTA'; did you mean DATA"),
+        (("mine.py:WHOLE",), "is of type TensorDataset: name what progfed.from_clients"),
+        (("mine.py:broken",), "mine.py:broken cannot be made from the folder data: TypeError"),
+        (("mine.py:DATA", "--clients", 2), "has the clients it came with"),
+        (("yours.py:DATA",), "there is no file"),
+    ],
+)
+def test_what_is_no_data_in_a_file_is_refused(tmp_path: Path, arguments: tuple[object, ...], sentence: str) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    place, *options = arguments
+    with pytest.raises((UsageError, DataError), match=sentence):
+        raise run("show", tmp_path / str(place), *options).exception
+
+
 def test_counts_are_those_of_the_clients_and_add_up_to_the_data_set() -> None:
     data = classification(6, classes=4, shape=(2,))
     counts = label_counts(data, range(6))

@@ -12,7 +12,7 @@ from progfed.analysis.source import Trained
 from progfed.client.kernels import one_thread
 from progfed.errors import StorageError
 from progfed.files import replace_file
-from progfed.population import Examples
+from progfed.population import Held
 from progfed.runs.checkpoint import to_bytes
 from progfed.runs.snapshots import read_model
 from progfed.tensors import Tensors
@@ -21,12 +21,13 @@ FILE = "slices.safetensors"
 NUMBER = 3
 
 
-def segments(data: Examples) -> bool:
+def segments(data: Held) -> bool:
     """Whether the targets have a label, or regions, for every position of an image or a volume."""
-    return isinstance(data.inputs, Tensor) and data.targets.dim() >= data.inputs.dim() - 1 >= 3
+    one = data.take(slice(0, 1))
+    return isinstance(one.inputs, Tensor) and one.targets.dim() >= one.inputs.dim() - 1 >= 3
 
 
-def draw_slices(trained: Trained, test: Examples, *, number: int = NUMBER) -> Tensors:
+def draw_slices(trained: Trained, test: Held, *, number: int = NUMBER) -> Tensors:
     """Slices of test volumes with the labels that each model of a run predicts for them.
 
     Of each volume it is the slice across the last axis that has most foreground.

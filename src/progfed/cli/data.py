@@ -15,12 +15,15 @@ from rich.table import Table
 
 from progfed.cli.options import Json, console, existing_folder
 from progfed.cli.output import print_json
+from progfed.cli.user_model import named
 from progfed.data.catalog import CATALOG, find, load
 from progfed.data.fetch import fetch
 from progfed.data.inventory import DataSet, Found, check, locate
-from progfed.errors import DataError
+from progfed.errors import DataError, ProgfedError, UsageError
+from progfed.experiments import loaded
 from progfed.population import FederatedData
 from progfed.report.labels import draw_labels, label_counts, spread
+from progfed.runs.experiment import Experiment
 
 app = typer.Typer(
     no_args_is_help=True, help="Data sets: list them, check them, fetch them, show who holds which labels."
@@ -101,7 +104,7 @@ def fetch_(
 
 @app.command("show")
 def show_(
-    name: Annotated[str, typer.Argument(help="The data set to show.")],
+    name: Annotated[str, typer.Argument(help="The data set to show, or FILE.py:NAME of your own.")],
     data: Root = _HERE,
     clients: Annotated[int | None, typer.Option(help="Share the examples among this many clients.")] = None,
     partition: Annotated[
@@ -113,7 +116,10 @@ def show_(
     as_json: Json = False,
 ) -> None:
     """Who holds which labels: a table of the clients, and a picture with --out."""
-    population = load(name, data, clients=clients, partition=partition, seed=seed)
+    if ".py:" in name:
+        population = _users_own(name, data, given=(clients, partition, seed))
+    else:
+        population = load(name, data, clients=clients, partition=partition, seed=seed)
     shown = spread(population.clients, limit)
     counts = label_counts(population, shown)
     if out is not None:
@@ -125,6 +131,26 @@ def show_(
     _print(_drawn(population, shown, counts))
     if out is not None:
         typer.echo(f"picture: {out}")
+
+
+def _users_own(target: str, root: Path, *, given: tuple[object, ...]) -> FederatedData:
+    """The population in `FILE:NAME`: data, a function that makes them of the data folder, or an experiment's."""
+    if any(option is not None for option in given):
+        raise UsageError(f"{target} has the clients it came with: leave out --clients, --partition and --seed")
+    path, _, name = target.rpartition(":")
+    value = named(loaded(Path(path)), name, target)
+    try:
+        made = value.make_data(root) if isinstance(value, Experiment) else value(root) if callable(value) else value
+    except ProgfedError:
+        raise
+    except Exception as error:
+        raise DataError(f"{target} cannot be made from the folder {root}: {type(error).__name__}: {error}") from error
+    if not isinstance(made, FederatedData):
+        raise UsageError(
+            f"{target} is of type {type(made).__name__}: name what progfed.from_clients or from_datasets returned, a "
+            "function that makes it of the data folder, or an experiment"
+        )
+    return made
 
 
 def _chosen(names: list[str] | None) -> list[DataSet]:

@@ -116,13 +116,18 @@ def _called(model: nn.Module, inputs: Any) -> Any:
     return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
 
 
-def _made(module: ModuleType, name: str, target: str) -> Any:
-    """The object of a name in the file; a function or class is called to make it."""
+def named(module: ModuleType, name: str, target: str) -> Any:
+    """What a user's file has under this name."""
     if not hasattr(module, name):
         known = [known for known in vars(module) if not known.startswith("_")]
         hint = did_you_mean(name, known) or f"it has {', '.join(known) or 'no names at all'}"
         raise UsageError(f"{target}: the file has no {name!r}; {hint.strip()}")
-    value = getattr(module, name)
+    return getattr(module, name)
+
+
+def _made(module: ModuleType, name: str, target: str) -> Any:
+    """The object of a name in the file; a function or class is called to make it."""
+    value = named(module, name, target)
     if isinstance(value, nn.Module | Progressive | Tensor) or not callable(value):
         return value
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -13,20 +13,17 @@ from torch import Tensor
 
 from progfed import rng
 from progfed.blocks import Progressive, hold
-from progfed.client.kernels import fast_inputs, gather
+from progfed.client.batches import Ahead, Batches
 from progfed.client.replica import Replica, total_loss
 from progfed.client.sgd import Sgd
 from progfed.codec import Float, feedback
 from progfed.errors import DataError, MessageError, ProgfedError, TrainingError, UsageError
-from progfed.population import Examples, FederatedData, misfit, not_finite
+from progfed.population import Examples, FederatedData, Fetched, Held, misfit, not_finite
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
-from progfed.tensors import Tensors, add, leaves, of_parts, tree_map
+from progfed.tensors import Tensors, add, of_parts
 from progfed.wire.engine import ClientState, Task, Update
 from progfed.wire.message import ASK, CHANGE, DOWN, UP, Envelope, kind_of, model_digest, seal, seal_body, unseal
-
-_STAGED = 16 * 2**20
-"""Bytes of inputs that are gathered at once: whole epochs of small clients, a few batches of volumes."""
 
 
 class Learner:
@@ -58,7 +55,7 @@ class Learner:
         examples = self._data.client(task.client)
         with rng.default(self._recipe.seed, "dropout", task.round, task.client):
             loss, velocity = self._train(task, examples, remembered)
-        change, number = self._replica.change(self._there), len(examples.targets)
+        change, number = self._replica.change(self._there), examples.number
         if change is not None and math.isfinite(loss):
             with suppress(MessageError):  # the codec cannot hold such numbers
                 message, kept = self._reply(task, change, number, loss, remembered)
@@ -115,7 +112,7 @@ class Learner:
         except MessageError:
             return self._reply(task, nothing, examples, math.nan, {})
 
-    def _train(self, task: Task, examples: Examples, remembered: ClientState) -> tuple[float, Tensors]:
+    def _train(self, task: Task, examples: Held, remembered: ClientState) -> tuple[float, Tensors]:
         """SGD over the client's examples; returns the mean loss, and the momentum where it is kept."""
         step = Sgd(self._replica.learning, self._recipe.local, task.lr)
         kept = of_parts(remembered.get("velocity", {}), self._model.parts(task.phase))
@@ -123,10 +120,12 @@ class Learner:
             step.resume([kept.get(name) for name in self._replica.names])
         if self._replica.draws_at_random:
             self._replica.draws.generator = rng.generator(self._recipe.seed, "masks", task.round, task.client)
-        least = min(2, len(examples.targets), self._recipe.local.batch)
+        batches = Ahead(self._batches(task)(examples))
+        take = batches.beside(step) if isinstance(examples, Fetched) and examples.ahead else step
+        least = min(2, examples.number, self._recipe.local.batch)
         losses = [
-            (self._step(batch, step, task), len(batch.targets))
-            for batch in self._batches(task, examples)
+            (self._step(batch, take, task), len(batch.targets))
+            for batch in batches
             if len(batch.targets) >= least or self._learns_from_one(batch.inputs)
         ]
         # looked at only now: on a GPU each look would wait for the step before it
@@ -136,6 +135,16 @@ class Learner:
             return loss, {}
         now = {name: value.cpu().contiguous() for name, value in zip(self._replica.names, step.velocity, strict=False)}
         return loss, kept | now
+
+    def _batches(self, task: Task) -> Batches:
+        return Batches(
+            local=self._recipe.local,
+            augment=self._data.augment,
+            device=self._device,
+            seed=self._recipe.seed,
+            round=task.round,
+            client=task.client,
+        )
 
     def _learns_from_one(self, inputs: Any) -> bool:
         """Whether the module can train on a batch of one example: batch normalisation may need two.
@@ -159,36 +168,7 @@ class Learner:
                     drawn.set_state(before)
         return self._takes_one
 
-    def _batches(self, task: Task, examples: Examples) -> Iterator[Examples]:
-        """The batches of all epochs, each epoch in an order of its own, in the layout that the module wants.
-
-        Many batches are gathered at once and then sliced; augmentation sees one batch at a time.
-        """
-        local, augment = self._recipe.local, self._data.augment
-        shuffle = rng.generator(self._recipe.seed, "shuffle", task.round, task.client)
-        draw = None if augment is None else rng.generator(self._recipe.seed, "augment", task.round, task.client)
-        room = local.batch if augment else _staged(examples, local.batch)
-        if augment is None and room >= len(examples.targets):  # change the layout once, not once an epoch
-            examples = Examples(fast_inputs(examples.inputs), examples.targets)
-        for _ in range(local.epochs):
-            order = torch.randperm(len(examples.targets), generator=shuffle)
-            for first in range(0, len(order), room):
-                index = order[first : first + room]
-                staged = Examples(gather(examples.inputs, index), examples.targets[index])
-                if augment is not None and draw is not None:
-                    staged = augment(staged, draw)
-                staged = self._ready(staged)
-                number = len(staged.targets)
-                for start in range(0, number, local.batch):
-                    yield staged.take(slice(start, start + local.batch)) if number > local.batch else staged
-
-    def _ready(self, examples: Examples) -> Examples:
-        inputs, targets = fast_inputs(examples.inputs), examples.targets
-        if self._device == "cpu":
-            return Examples(inputs, targets)
-        return Examples(tree_map(lambda leaf: leaf.to(self._device), inputs), targets.to(self._device))
-
-    def _step(self, batch: Examples, step: Sgd, task: Task) -> Tensor:
+    def _step(self, batch: Examples, step: Callable[[Tensor], None], task: Task) -> Tensor:
         """Forward, backward and a step of the optimizer, unless the loss forbids it; returns the loss."""
         local, outputs = self._recipe.local, None
         try:
@@ -207,9 +187,3 @@ class Learner:
 
     def _named(self, task: Task) -> str:
         return f"{self._data.name}: client {task.client}"
-
-
-def _staged(examples: Examples, batch: int) -> int:
-    """How many examples to gather at once: whole batches, as many as fit in a bounded amount of memory."""
-    size = sum(leaf.nbytes for leaf in leaves(examples.inputs)) // len(examples.targets)
-    return batch * max(1, _STAGED // max(1, size * batch))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
-from progfed.population import Augment, Examples, FederatedData, ready
+from progfed.population import Augment, Examples, FederatedData, Source, readable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,8 @@ class OwnData:
 
     Args:
         clients: The number of clients.
-        load: `load(folder, client)` reads the examples of one client from the data folder of the machine that calls it.
+        load: `load(folder, client)` reads the examples of one client from the data folder of the machine that calls it,
+            or makes a source of them, such as `data.datasets.DatasetExamples`.
         test: `test(folder)` reads the examples that the server evaluates on.
         classes: The number of classes; None where targets are not class labels.
         augment: Applied to each training batch, with a generator keyed by (seed, round, client).
@@ -27,8 +28,8 @@ class OwnData:
     """
 
     clients: int
-    load: Callable[[Path, int], Examples]
-    test: Callable[[Path], Examples]
+    load: Callable[[Path, int], Examples | Source]
+    test: Callable[[Path], Examples | Source]
     classes: int | None = None
     augment: Augment | None = None
     name: str = "own data"
@@ -78,5 +79,5 @@ class _Counted(Sequence[int]):
             raise IndexError(index)
         if index not in self._known:
             loaded = self._data.load(self._folder, index)
-            self._known[index] = ready(loaded, f"{self._data.name}: client {index}").number
+            self._known[index] = readable(loaded, f"{self._data.name}: client {index}").number
         return self._known[index]

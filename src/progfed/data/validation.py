@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from progfed import rng
+from progfed.data.datasets import DatasetExamples, joined
 from progfed.errors import DataError, UsageError
-from progfed.population import Examples, FederatedData
+from progfed.population import Examples, FederatedData, Fetched, Held, Source
 from progfed.tensors import leaves, tree_map
 
 
@@ -55,11 +56,11 @@ def _without_examples(data: FederatedData, share: float, seed: int) -> Federated
     def order(client: int) -> torch.Tensor:
         return torch.randperm(int(sizes[client]), generator=rng.generator(seed, "held out", client))
 
-    def kept(client: int) -> Examples:
-        return data.client(client).take(order(client)[held[client] :].sort().values)
+    def kept(client: int) -> Examples | Source:
+        return _part(data.client(client), order(client)[held[client] :].sort().values)
 
-    def given(client: int) -> Examples:
-        return data.client(client).take(order(client)[: held[client]].sort().values)
+    def given(client: int) -> Examples | Source:
+        return _part(data.client(client), order(client)[: held[client]].sort().values)
 
     givers = [int(client) for client in np.flatnonzero(held > 0)]
     split = _split(data, tuple(map(int, sizes - held)), kept, givers, given)
@@ -79,19 +80,32 @@ def _without_clients(data: FederatedData, share: float, seed: int) -> FederatedD
 def _split(
     data: FederatedData,
     sizes: tuple[int, ...],
-    load: Callable[[int], Examples],
+    load: Callable[[int], Examples | Source],
     givers: Sequence[int],
-    given: Callable[[int], Examples],
+    given: Callable[[int], Examples | Source],
 ) -> FederatedData:
     """A population of these sizes, where everybody can train everything; it is tested on what the givers give."""
     if not givers:
         raise DataError(f"{data.name}: nothing can be held out: every client needs an example to keep, give them more")
 
-    def test() -> Examples:
-        found = [given(client) for client in givers]
-        return _joined([data.plain(one) if data.plain else one for one in found], data.name)
+    def test() -> Examples | Source:
+        found = [_unchecked(given(client)) for client in givers]
+        if datasets := [one for one in found if isinstance(one, DatasetExamples)]:
+            return joined(datasets)
+        pieces = [one if isinstance(one, Examples) else one.take(slice(None)) for one in found]
+        return _joined([data.plain(one) if data.plain else one for one in pieces], data.name)
 
     return replace(data, sizes=sizes, load=load, test=test, name=f"{data.name}, validation", deepest=(), devices=())
+
+
+def _part(held: Held, index: torch.Tensor) -> Examples | Source:
+    """Some examples of a client; those of a dataset are read when they are needed, as all of them would be."""
+    source = _unchecked(held)
+    return source.part(index.tolist()) if isinstance(source, DatasetExamples) else held.take(index)
+
+
+def _unchecked(held: Examples | Source) -> Examples | Source:
+    return held.source if isinstance(held, Fetched) else held
 
 
 def _joined(pieces: Sequence[Examples], name: str) -> Examples:

@@ -22,7 +22,7 @@ from progfed.costs import Costs
 from progfed.engines.worker import AHEAD, SMALL, Line, hang_up, work
 from progfed.errors import UsageError
 from progfed.evaluate import Examiner, Judged, accuracy
-from progfed.population import Examples, FederatedData
+from progfed.population import FederatedData, Held
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
 from progfed.tensors import Tensors
@@ -54,7 +54,7 @@ class LocalEngine:
         *,
         run_id: str = "0" * 16,
         workers: int = 1,
-        test: Examples | None = None,
+        test: Held | None = None,
         metric: Judged = accuracy,
         device: str = "cpu",
     ) -> None:

@@ -7,19 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from progfed.errors import UsageError
 from progfed.files import replace_file
-from progfed.population import FederatedData
+from progfed.population import FederatedData, pieces
 from progfed.report.plots import FORMATS, figure_class, saved
 
 
 def label_counts(data: FederatedData, clients: Sequence[int]) -> np.ndarray:
     """A row for each client and a column for each class: how many examples, or for label maps how many voxels."""
-    if data.classes is None:
-        raise UsageError(f"{data.name} has overlapping regions, not labels: there is no label distribution to show")
-    rows = [np.bincount(data.client(client).targets.flatten().numpy(), minlength=data.classes) for client in clients]
-    return np.stack(rows)
+    labels = [_labels(data, client) for client in clients]
+    classes = data.classes or max((int(own.max()) + 1 for own in labels), default=0)
+    return np.stack([np.bincount(own.numpy(), minlength=classes) for own in labels])
+
+
+def _labels(data: FederatedData, client: int) -> Tensor:
+    targets = [piece.targets for piece in pieces(data.client(client))]
+    if data.classes is None and any(own.dim() > 1 or own.is_floating_point() or own.min() < 0 for own in targets):
+        raise UsageError(
+            f"{data.name} has numbers, positions or overlapping regions as targets, and no number of classes: there is "
+            "no label distribution to show"
+        )
+    return torch.cat([own.flatten().long() for own in targets])
 
 
 def spread(clients: int, most: int) -> list[int]:

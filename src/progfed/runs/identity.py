@@ -35,6 +35,7 @@ _FIRST_HOMES = {
     "random_volume_crop random_volume_flip volume_training",
     "progfed.data.brats": "brats",
     "progfed.data.cifar": "cifar10 cifar100",
+    "progfed.data.datasets": "from_datasets",
     "progfed.data.decathlon": "decathlon hippocampus",
     "progfed.data.embedded": "embedded",
     "progfed.data.federated_h5": "emnist fed_cifar100 federated_h5 mnist_by_writer",
