@@ -377,6 +377,15 @@ def test_two_rounds_of_the_demo_make_a_report(tmp_path: Path) -> None:
     assert shown["comparison"]["sentence"].startswith("At equal bytes ")
 
 
+def test_the_limit_of_steps_is_a_number_or_none() -> None:
+    limited = override(tiny_experiment(), "local.steps=3")
+    assert limited.recipe.local.steps == 3
+    assert override(limited, "local.steps=none").recipe.local.steps is None
+    assert override(limited, "accumulate=2").recipe.local.accumulate == 2
+    with pytest.raises(UsageError, match=r"--set recipe.local.steps takes a value like 1, not '0.5'"):
+        override(limited, "local.steps=0.5")
+
+
 def test_the_clipping_norm_is_a_number_or_none() -> None:
     experiment = tiny_experiment()
     assert override(experiment, "local.clip=2").recipe.local.clip == 2.0

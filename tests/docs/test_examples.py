@@ -72,3 +72,19 @@ def test_several_labels_report_the_auc_that_plain_pytorch_finds(capsys: pytest.C
     found, _, again = numbers(capsys.readouterr().out, "%")
     assert found == pytest.approx(again, abs=0.02)
     assert found > 60
+
+
+@pytest.mark.parametrize("name", ["image_folder", "text_classifier"])
+def test_a_program_of_thirty_lines_exports_what_it_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    lines = (FOLDER / f"{name}.py").read_text().splitlines()
+    assert len([line for line in lines if line and not line.startswith(("from ", "import "))]) <= 30
+    example(name).main(tmp_path, rounds=4)
+    reported, exported = numbers(capsys.readouterr().out, "%")
+    assert reported == exported
+    model = tmp_path / "run" / "model.safetensors"
+    whole = model.read_bytes()
+    (tmp_path / "run").rename(tmp_path / "first")
+    example(name).main(tmp_path, rounds=4)
+    assert model.read_bytes() == whole

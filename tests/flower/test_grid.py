@@ -94,8 +94,15 @@ def same(one: list[Round], two: list[Round]) -> bool:
         {"feedback": True, "up": Sparsify(25)},
         {"feedback": True, "delta": True, "down": Quantize(8)},
         {"feedback": True, "local": Local(batch=4, momentum=0.9, keep_momentum=True)},
+        {"local": Local(batch=4, optimizer=torch.optim.AdamW, steps=2)},
     ],
-    ids=["lq-8", "sp-25 with error feedback", "changes down, lq-8 and error feedback up", "momentum that is kept"],
+    ids=[
+        "lq-8",
+        "sp-25 with error feedback",
+        "changes down, lq-8 and error feedback up",
+        "momentum that is kept",
+        "AdamW",
+    ],
 )
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory in Flower's state", "memory on disk"])
 def test_a_grid_gives_the_bits_and_bytes_of_one_machine(changes: dict[str, Any], on_disk: bool, tmp_path: Path) -> None:

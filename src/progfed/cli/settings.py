@@ -13,6 +13,7 @@ from progfed.schedule import rescale, with_warmup
 TOP_RATE = "recipe.rate.lr"
 """The learning rate, whatever its shape; where stages have rates of their own, that of the full model."""
 _NAMED = ("up", "down", "server", "aggregate", "growth")  # a recipe understands names for these
+_OR_NONE = {"clip": 1.0, "steps": 1}  # of local training: these may be none, or numbers of this kind
 _IDENTITY = ("name", "run", "baseline", "clients", "examples")  # what an experiment is called is not a setting
 
 
@@ -55,7 +56,7 @@ def _leaves(value: Any, prefix: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(value):
         path, item = f"{prefix}{field.name}", getattr(value, field.name)
-        if (field.name in (*_NAMED, "clip") or isinstance(item, bool | int | float | str)) and path not in _IDENTITY:
+        if (field.name in (*_NAMED, *_OR_NONE) or isinstance(item, bool | int | float | str)) and path not in _IDENTITY:
             found[path] = item
         if is_dataclass(item) and field.name in ("recipe", "rate", "local", "privacy", "growth"):
             found |= _leaves(item, f"{path}.")
@@ -69,10 +70,10 @@ def _parsed(now: Any, path: str, text: str) -> Any:
     leaf = path.split(".")[-1]
     if leaf in _NAMED:
         return text
-    if path.endswith("local.clip"):
+    if leaf in _OR_NONE and path.endswith(f"local.{leaf}"):
         if text == "none":
             return None
-        now = 1.0
+        now = _OR_NONE[leaf]
     if isinstance(now, bool):
         if text not in ("true", "false"):
             raise UsageError(f"--set {path} takes true or false, not {text!r}")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -32,6 +33,10 @@ class Batches:
     client: int
 
     def __call__(self, held: Held) -> Iterator[Examples]:
+        """The batches of a round: those of all epochs, up to the limit of steps."""
+        return islice(self._all(held), self.local.most_batches)
+
+    def _all(self, held: Held) -> Iterator[Examples]:
         """The batches of all epochs, each epoch in an order of its own, in the layout that the module wants.
 
         Of tensors many batches are gathered at once and then sliced; augmentation sees one batch at a time.

@@ -16,6 +16,7 @@ from progfed.blocks import Progressive, hold
 from progfed.client.batches import Ahead, Batches
 from progfed.client.replica import Replica, total_loss
 from progfed.client.sgd import Sgd
+from progfed.client.torch_optimizer import stepper
 from progfed.codec import Float, feedback
 from progfed.errors import DataError, MessageError, ProgfedError, TrainingError, UsageError
 from progfed.population import Examples, FederatedData, Fetched, Held, misfit, not_finite
@@ -113,10 +114,10 @@ class Learner:
             return self._reply(task, nothing, examples, math.nan, {})
 
     def _train(self, task: Task, examples: Held, remembered: ClientState) -> tuple[float, Tensors]:
-        """SGD over the client's examples; returns the mean loss, and the momentum where it is kept."""
-        step = Sgd(self._replica.learning, self._recipe.local, task.lr)
+        """Training over the client's examples; returns the mean loss, and the momentum where it is kept."""
+        step = stepper(self._replica.learning, self._recipe.local, task.lr)
         kept = of_parts(remembered.get("velocity", {}), self._model.parts(task.phase))
-        if kept:
+        if kept and isinstance(step, Sgd):
             step.resume([kept.get(name) for name in self._replica.names])
         if self._replica.draws_at_random:
             self._replica.draws.generator = rng.generator(self._recipe.seed, "masks", task.round, task.client)
@@ -128,10 +129,11 @@ class Learner:
             for batch in batches
             if len(batch.targets) >= least or self._learns_from_one(batch.inputs)
         ]
+        step.finish()
         # looked at only now: on a GPU each look would wait for the step before it
         total = sum(float(loss) * number for loss, number in losses)
         loss = total / max(1, sum(number for _, number in losses))
-        if not self._recipe.local.keep_momentum:
+        if not self._recipe.local.keep_momentum or not isinstance(step, Sgd):
             return loss, {}
         now = {name: value.cpu().contiguous() for name, value in zip(self._replica.names, step.velocity, strict=False)}
         return loss, kept | now

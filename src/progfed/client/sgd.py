@@ -53,6 +53,8 @@ class Sgd:
         self._fit = [place for place, fit in enumerate(fits) if fit]
         self._odd = [place for place, fit in enumerate(fits) if not fit]
         self._velocity: list[Tensor] = []
+        self._gathered: list[Tensor] = []
+        self._waiting = 0
         # `_pull` takes care of weight decay where there is a pull: the order of the sum is part of the result
         self._decay = 0.0 if local.prox else local.weight_decay
 
@@ -69,10 +71,28 @@ class Sgd:
         return self._velocity
 
     def __call__(self, loss: Tensor) -> None:
+        """Take a step down the loss; with `accumulate`, down the mean of so many losses when the last of them came."""
         grads = [
             grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
             for grad, p in zip(gradients(loss, self._parameters), self._parameters, strict=True)
         ]
+        if self._local.accumulate == 1:
+            self._step(grads)
+            return
+        # not in place: gradients may share memory
+        self._gathered = list(torch._foreach_add(self._gathered, grads)) if self._gathered else grads
+        self._waiting += 1
+        if self._waiting == self._local.accumulate:
+            self.finish()
+
+    def finish(self) -> None:
+        """Take the step for gradients that still wait."""
+        if self._waiting:
+            grads, number = self._gathered, self._waiting
+            self._gathered, self._waiting = [], 0
+            self._step(list(torch._foreach_div(grads, number)) if number > 1 else grads)
+
+    def _step(self, grads: list[Tensor]) -> None:
         with torch.no_grad():
             if self._norm is not None:
                 grads = clipped(grads, self._norm)

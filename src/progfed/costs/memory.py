@@ -15,7 +15,7 @@ from progfed import rng
 from progfed.blocks import Progressive
 from progfed.client.kernels import Draws, fast_inputs, fast_layout
 from progfed.client.replica import total_loss
-from progfed.client.sgd import Sgd
+from progfed.client.torch_optimizer import stepper
 from progfed.costs.live import Live
 from progfed.costs.phase import zeroed
 from progfed.recipe.recipe import Local, Loss
@@ -29,10 +29,10 @@ _SMALL = 100_000
 class PhaseMemory:
     """Bytes that a step of training holds.
 
-    `weights` are parameters and buffers, `gradients` those of what is trained, `optimizer` momentum and FedProx's
-    start. `activations` is what stays from the forward pass for the backward one, the batch included. `peak` is the
-    most that is alive at any moment; activations go while gradients come, so it is less than the sum where the step
-    needs no large temporary tensors.
+    `weights` are parameters and buffers, `gradients` those of what is trained, `optimizer` its state, such as momentum,
+    and FedProx's start. `activations` is what stays from the forward pass for the backward one, the batch included.
+    `peak` is the most that is alive at any moment; activations go while gradients come, so it is less than the sum
+    where the step needs no large temporary tensors.
     """
 
     weights: int
@@ -68,19 +68,29 @@ def _step(module: nn.Module, example: Any, local: Local, mode: AbstractContextMa
         module = zeroed(module)
         weights = live.now
         learning = [p for p in module.parameters() if p.requires_grad]
-        optimizer = Sgd(learning, local, 0.0)
-        optimizer(sum((p.sum() for p in learning), torch.zeros(())))  # momentum is there from the first step on
+        optimizer = stepper(learning, local, 0.0)
+        optimizer(_any_loss(learning))
+        optimizer.finish()  # momentum is there from the first step on
         held = live.now
+        if local.accumulate > 1:
+            optimizer(_any_loss(learning))  # the gradients of a batch before wait for the step
+        waiting = live.now
         inputs = fast_inputs(tree_map(lambda leaf: _zeros(local.batch, leaf), example))
         live.peak = live.now
         outputs = module(inputs)
         supervise, targets = live.unseen(_supervision, outputs, local.loss)
         loss = total_loss(supervise, outputs, targets)
         del outputs
-        activations = live.now - held
+        activations = live.now - waiting
         optimizer(loss)
+        optimizer.finish()
         gradients = sum(p.nbytes for p in learning)
         return PhaseMemory(weights, gradients, held - weights, activations, live.peak)
+
+
+def _any_loss(learning: list[nn.Parameter]) -> Tensor:
+    """A loss that gives every parameter a gradient."""
+    return sum((p.sum() for p in learning), torch.zeros(()))
 
 
 def _zeros(batch: int, leaf: Tensor) -> Tensor:

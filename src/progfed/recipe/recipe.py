@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from torch import Tensor
 from torch.nn import functional
@@ -19,6 +19,7 @@ from progfed.recipe import growth as policies
 from progfed.recipe import optimizers as servers
 from progfed.recipe.aggregate import Aggregate, Mean, Weighted, least
 from progfed.recipe.growth import Growth, Plateau
+from progfed.recipe.local_optimizer import OptimizerFactory, check_factory
 from progfed.recipe.optimizers import ServerOptimizer, fedavg
 from progfed.recipe.privacy import Privacy
 from progfed.recipe.rate import Constant, Rate, as_rate
@@ -26,6 +27,7 @@ from progfed.schedule import Phase, Schedule, follow
 from progfed.tensors import Tensors
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Number = TypeVar("Number", int, float)
 
 
 _LATER = {"later": True}
@@ -50,7 +52,7 @@ class StepLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """How one client trains in one round: SGD, without memory of its other rounds unless asked for.
+    """How one client trains in one round: SGD or another optimizer, without memory of other rounds unless asked for.
 
     Args:
         epochs: How often a client goes through its examples.
@@ -65,6 +67,12 @@ class Local:
             is its largest norm, as for `torch.nn.utils.clip_grad_norm_`; a `StepLimit` bounds how far a step goes, and
             so fits every learning rate. The default is a guard: it is reached at large rates, where it saves layers
             that have just grown. None leaves every gradient as it is, as in the paper.
+        steps: The most steps that a client takes in a round, however many batches its epochs have; None: no limit.
+        accumulate: Each step is down the mean gradient of so many batches, the last one of those that are left.
+        optimizer: Makes another optimizer than the built-in SGD, which is the fastest: a class of `torch.optim`, a
+            `functools.partial` of one, or a function. It is called as `optimizer(parameters, lr=…)` in each round, with
+            the rate of the recipe, and with `momentum` and `weight_decay` where they are not 0; its state begins anew.
+            Gradients are in `.grad` then, so that hooks work. A `StepLimit` is for the built-in SGD only.
     """
 
     epochs: int = 1
@@ -76,6 +84,9 @@ class Local:
     skip_above: float = field(default=math.inf, metadata=_LATER)
     keep_momentum: bool = field(default=False, metadata=_LATER)
     clip: float | StepLimit | None = field(default=StepLimit(), metadata={**_LATER, "before": None})
+    steps: int | None = field(default=None, metadata=_LATER)
+    accumulate: int = field(default=1, metadata=_LATER)
+    optimizer: OptimizerFactory | None = field(default=None, metadata=_LATER)
 
     def __post_init__(self) -> None:
         if not all(isinstance(value, Integral) and value >= 1 for value in (self.epochs, self.batch)):
@@ -91,9 +102,37 @@ class Local:
                 raise UsageError(f"{name} is a finite number of 0 or more, not {getattr(self, name)}")
         if isinstance(self.clip, float | int) and not self.clip > 0:
             raise UsageError(f"clip is the largest norm of a gradient, a positive number or None, not {self.clip}")
+        if not isinstance(self.accumulate, Integral) or self.accumulate < 1:
+            raise UsageError(f"accumulate is a whole number of 1 or more batches a step, not {self.accumulate}")
+        if self.steps is not None and (not isinstance(self.steps, Integral) or self.steps < 1):
+            raise UsageError(
+                f"steps is the most steps of a round, a whole number of 1 or more or None, not {self.steps}"
+            )
+        if self.optimizer is not None:
+            if self.keep_momentum:
+                raise UsageError("keep_momentum is for the built-in SGD: leave it out, or leave out the optimizer")
+            check_factory(self.optimizer, momentum=self.momentum, weight_decay=self.weight_decay)
+
+    @property
+    def most_batches(self) -> int | None:
+        """How many batches a client trains on at most in a round; None where only its epochs limit it."""
+        return None if self.steps is None else self.steps * self.accumulate
+
+    def seen(self, examples: Number) -> Number:
+        """How many examples a client that holds so many trains on in a round, each as often as it comes.
+
+        >>> Local(epochs=2, batch=20).seen(50), Local(epochs=2, batch=20, steps=4).seen(50)
+        (100, 70)
+        """
+        if self.most_batches is None:
+            return self.epochs * examples
+        whole, rest = divmod(self.most_batches, max(1, math.ceil(examples / self.batch)))
+        return min(self.epochs * examples, whole * examples + min(rest * self.batch, examples))
 
     def largest_norm(self, lr: float) -> float | None:
         """The largest norm that a gradient may have at this learning rate; None where there is no bound."""
+        if isinstance(self.clip, StepLimit) and self.optimizer is not None:
+            return None
         if isinstance(self.clip, StepLimit):
             return self.clip.length * max(1 - self.momentum, 0.0) / lr if lr else math.inf
         return self.clip

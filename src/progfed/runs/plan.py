@@ -107,7 +107,7 @@ def _spent(experiment: Experiment, index: int, costs: Costs, depth: int) -> Cost
         down_bytes=visits * message_size(recipe.down, cost.down),
         up_bytes=visits * message_size(recipe.up, cost.up),
         paper_bytes=recipe.cohort * sum(bills),
-        flops=round(cost.flops * visits * recipe.local.epochs * average_examples(experiment)),
+        flops=round(cost.flops * visits * recipe.local.seen(average_examples(experiment))),
     )
 
 

@@ -112,7 +112,7 @@ def federate(
             down_bytes=sum(len(task.message) for task in tasks) + summary.asked_down,
             up_bytes=summary.up_bytes + summary.asked_up,
             paper_bytes=cohort_bytes(recipe, turn, used, closes=end.closes, costs=costs),
-            flops=recipe.local.epochs * sum(costs.phase(own).flops * number for own, number in summary.trained.items()),
+            flops=sum(costs.phase(own).flops * number for own, number in summary.trained.items()),
             seconds=time.perf_counter() - began,
         )
         progress = Progress(

@@ -23,8 +23,8 @@ class Summary:
 
     The updates of `clients` clients were valid; `loss` is their mean over examples. `rejected` counts the others by
     reason, `surplus` the reserves that answered and were not needed. `trained` counts the examples that were trained
-    on, by sub-model. `up_bytes` is the length of all updates; `asked_up` that of the requests for a whole model, and
-    `asked_down` that of the models which were sent on request.
+    on, each as often as it was, by sub-model. `up_bytes` is the length of all updates; `asked_up` that of the requests
+    for a whole model, and `asked_down` that of the models which were sent on request.
     """
 
     loss: float
@@ -164,7 +164,7 @@ class Replies:
         phase, most = self._phases[update.client], self._sizes[update.client]
         if self._valid == self._recipe.cohort:
             self._surplus += 1
-            self._trained[phase] += most
+            self._trained[phase] += self._recipe.local.seen(most)
             return
         expected = replace(self._sent.envelope, kind=UP, stage=phase.stage, client=update.client, examples=most)
         try:
@@ -174,7 +174,7 @@ class Replies:
             return
         self._valid += 1
         self._examples += found.examples
-        self._trained[phase] += found.examples
+        self._trained[phase] += self._recipe.local.seen(found.examples)
         self._losses += found.loss * found.examples
         yield (found.examples if self._recipe.weighting == "examples" else 1.0), change
 
