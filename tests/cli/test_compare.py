@@ -47,6 +47,13 @@ EXPERIMENT = replace(EXPERIMENT, recipe=replace(recipe, growth="plateau"))
 """
 
 
+ERRORS = """
+from dataclasses import replace
+error = progfed.Metric(lambda outputs, targets: (outputs.argmax(1) != targets).float(), higher_is_better=False)
+EXPERIMENT = replace(EXPERIMENT, metrics={"error": error})
+"""
+
+
 class Commands:
     """Commands in a folder of their own that has a user's file."""
 
@@ -77,6 +84,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     Path("own.py").write_text(OWN)
     Path("pair.py").write_text(OWN + PAIR)
     Path("policy.py").write_text(OWN + POLICY)
+    Path("errors.py").write_text(OWN + ERRORS)
     return Commands(monkeypatch, capsys)
 
 
@@ -151,6 +159,13 @@ def test_settings_and_rounds_hold_for_all_that_is_compared(command: Commands) ->
 def test_bytes_that_are_known_afterwards_are_measured(command: Commands) -> None:
     shown = command.compared("policy.py", "--rounds", "12")["comparison"]
     assert 0 < shown["equal_bytes"]["bytes"] <= shown["growing"]["bytes"]
+
+
+def test_of_errors_the_fewer_are_the_better(command: Commands) -> None:
+    shown = command.compared("errors.py")["comparison"]
+    gain = shown["end_to_end"]["metric"]["mean"] - shown["growing"]["metric"]["mean"]
+    assert shown["against_end_to_end"]["gain"] == gain
+    assert "points" not in shown["sentence"]
 
 
 def test_validation_is_an_experiment_of_its_own_with_folders_of_its_own(command: Commands) -> None:

@@ -79,6 +79,8 @@ UNPLANNED: dict[str, Callable[[], Experiment]] = {
     "a policy decides when to grow": lambda: tiny_experiment(
         recipe=tiny_recipe(schedule=progressive(20, stages=3), growth=Plateau(window=1, tolerance=0.5, least=1))
     ),
+    "messages are as long as what is in them": lambda: tiny_experiment(recipe=tiny_recipe(up="DQ-1")),
+    "patience ends it early": lambda: tiny_experiment(patience=2),
     "weak clients": lambda: tiny_experiment(data=replace(tiny_data(), deepest=(1, 2, 3, 3, 3, 3))),
 }
 

@@ -70,12 +70,13 @@ def is_end_to_end(schedule: Schedule) -> bool:
 def planned_rounds(growing: Experiment, whole: Experiment) -> int | None:
     """How many rounds of end-to-end training the bytes of a growing run buy; None where no plan can know its bytes.
 
-    That is so where the length of a message depends on what is in it, where a policy decides when to grow, and where
-    clients train as much of the model as they can.
+    That is so where the length of a message depends on what is in it, where a policy decides when to grow, where
+    patience may end a run early, and where clients train as much of the model as they can.
     """
     known = Known()
     plans = [plan(one, known) for one in (growing, whole)]
-    if growing.recipe.growth is not None or not all(planned["exact"] for planned in plans):
+    early = growing.recipe.growth is not None or growing.patience is not None
+    if early or not all(planned["exact"] for planned in plans):
         return None
     ours, theirs = (_sent(planned["total"]) for planned in plans)
     return ours * length(whole.recipe.schedule) // theirs
