@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from progfed.data.labels import label_counts
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
@@ -22,6 +21,7 @@ from progfed.data.validation import held_out
 from progfed.errors import DataError, ProgfedError, UsageError
 from progfed.population import Fetched
 from progfed.recipe.recipe import Local
+from progfed.report.labels import label_counts
 from progfed.runs.train import train
 from tiny import tiny_data, tiny_experiment, tiny_recipe
 
