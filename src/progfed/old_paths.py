@@ -17,7 +17,7 @@ MOVED = {
     "progfed.engines.flower.supernode": "progfed.flower.supernode",
     "progfed.engines.flower.worker": "progfed.flower.worker",
     "progfed.examples": "progfed.population",
-    "progfed.experiment": "progfed.runs",
+    "progfed.experiment": "progfed.runs.train",
     "progfed.federate": "progfed.server.loop",
     "progfed.growth": "progfed.recipe.growth",
     "progfed.keeping": "progfed.runs.snapshots",

@@ -229,7 +229,7 @@ def test_the_bytes_of_refused_updates_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"round": 9}, {"stage": 2}, {"client": 77}, {"run": "f" * 16}], ids=lambda wrong: next(iter(wrong))
+    "wrong", [{"round": 9}, {"stage": 2}, {"client": 77}, {"run_id": "f" * 16}], ids=lambda wrong: next(iter(wrong))
 )
 def test_only_a_valid_request_for_the_whole_model_is_answered(wrong: dict[str, Any]) -> None:
     experiment = one_round(delta=True)

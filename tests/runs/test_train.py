@@ -191,7 +191,7 @@ sys.path.insert(0, {tests!r})
 torch.set_num_threads(1)
 from pathlib import Path
 from tiny import tiny_experiment, tiny_recipe
-from progfed.experiment import train
+from progfed.runs.train import train
 from progfed.schedule import progressive
 from progfed.recipe.optimizers import fedadam
 recipe = tiny_recipe(server=fedadam(), schedule=progressive(24, stages=3, warmup=2))
