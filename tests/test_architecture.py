@@ -151,6 +151,7 @@ def test_the_public_surface_is_what_it_was() -> None:
         "Recipe",
         "Restart",
         "Sparsify",
+        "StepLimit",
         "end_to_end",
         "fedadagrad",
         "fedadam",
@@ -165,6 +166,7 @@ def test_the_public_surface_is_what_it_was() -> None:
         "progressive",
         "run",
         "split",
+        "within_budget",
     ]
     assert all(hasattr(progfed, name) for name in progfed.__all__)
 

@@ -2,6 +2,7 @@
 
 from progfed.blocks import Progressive, pooled_head
 from progfed.codec import Chain, Quantize, Sparsify
+from progfed.costs.budget import within_budget
 from progfed.data.datasets import from_datasets, partitioned
 from progfed.devices import Device, DeviceMix
 from progfed.engines.local import LocalEngine
@@ -11,7 +12,7 @@ from progfed.old_paths import install as _find_old_paths
 from progfed.population import Examples, FederatedData, from_clients
 from progfed.recipe.optimizers import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
 from progfed.recipe.rate import Constant, Cosine, MultiStep, PerStage, Restart
-from progfed.recipe.recipe import Local, Recipe
+from progfed.recipe.recipe import Local, Recipe, StepLimit
 from progfed.runs.experiment import Experiment
 from progfed.runs.train import run
 from progfed.schedule import Phase, end_to_end, progressive
@@ -43,6 +44,7 @@ __all__ = [
     "Recipe",
     "Restart",
     "Sparsify",
+    "StepLimit",
     "end_to_end",
     "fedadagrad",
     "fedadam",
@@ -57,4 +59,5 @@ __all__ = [
     "progressive",
     "run",
     "split",
+    "within_budget",
 ]
