@@ -159,6 +159,7 @@ def test_the_public_surface_is_what_it_was() -> None:
         "fedavgm",
         "federate",
         "fedyogi",
+        "freezing",
         "from_clients",
         "from_datasets",
         "partitioned",

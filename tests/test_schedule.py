@@ -15,6 +15,7 @@ from progfed.schedule import (
     Schedule,
     end_to_end,
     follow,
+    freezing,
     layerwise,
     length,
     mixed,
@@ -86,13 +87,13 @@ def test_one_stage_is_end_to_end() -> None:
     extra=st.integers(0, 300),
     warmup=st.integers(0, 9),
     target=st.integers(6, 400),
-    kind=st.sampled_from(["progressive", "layerwise", "partial", "mixed", "random"]),
+    kind=st.sampled_from(["progressive", "freezing", "layerwise", "partial", "mixed", "random"]),
 )
 def test_rescaling_keeps_every_stage_and_gives_the_asked_rounds(
     stages: int, extra: int, warmup: int, target: int, kind: str
 ) -> None:
     rounds = stages + extra
-    makers = {"layerwise": layerwise, "partial": partial, "mixed": mixed, "random": random}
+    makers = {"freezing": freezing, "layerwise": layerwise, "partial": partial, "mixed": mixed, "random": random}
     if kind == "progressive":
         schedule = progressive(rounds, stages=stages, warmup=warmup)
     else:
@@ -106,7 +107,7 @@ def test_rescaling_keeps_every_stage_and_gives_the_asked_rounds(
         assert [replace(p, rounds=1) for p in scaled] == [replace(p, rounds=1) for p in schedule]
 
 
-@pytest.mark.parametrize("make", [progressive, layerwise, partial, mixed, random])
+@pytest.mark.parametrize("make", [progressive, freezing, layerwise, partial, mixed, random])
 def test_every_strategy_is_what_it_is_at_every_length_or_is_refused(make: Callable[..., Schedule]) -> None:
     for rounds in range(4, 13):
         scaled = rescale(make(200, stages=4), rounds)
@@ -168,3 +169,15 @@ def test_strategies_differ_only_in_stage_trained_blocks_and_heads() -> None:
     drawn = random(200, stages=4, seed=1)
     assert {phase.stage for phase in drawn} == {1, 2, 3, 4}
     assert drawn == random(200, stages=4, seed=1) != random(200, stages=4, seed=2)
+
+
+def test_freezing_trains_the_newest_block_and_as_many_before_it_as_asked() -> None:
+    assert freezing(7, stages=3, hold=False) == (Phase(1, 2, (1,)), Phase(2, 2, (2,)), Phase(3, 3, (3,)))
+    assert [phase.trains for phase in freezing(8, stages=4, again=2)] == [(1,), (1, 2), (1, 2, 3), (2, 3, 4)]
+    assert [phase.rounds for phase in freezing(8, stages=3, lengths=(1, 2, 5))] == [1, 2, 5]
+    assert [phase.hold for phase in freezing(8, stages=3)] == [True, True, False]
+    assert [phase.trained_blocks for phase in freezing(9, stages=3, again=9)] == [(1,), (1, 2), (1, 2, 3)]
+    with pytest.raises(UsageError, match="2 rounds are too few for 3 stages"):
+        freezing(2, stages=3)
+    with pytest.raises(UsageError, match="again is how many earlier blocks learn once more"):
+        freezing(9, stages=3, again=-1)

@@ -15,7 +15,7 @@ from progfed.recipe.rate import Constant, Cosine, MultiStep, PerStage, Restart
 from progfed.recipe.recipe import Local, Recipe, StepLimit
 from progfed.runs.experiment import Experiment
 from progfed.runs.train import run
-from progfed.schedule import Phase, end_to_end, progressive
+from progfed.schedule import Phase, end_to_end, freezing, progressive
 from progfed.server.loop import federate
 from progfed.split import split
 
@@ -52,6 +52,7 @@ __all__ = [
     "fedavgm",
     "federate",
     "fedyogi",
+    "freezing",
     "from_clients",
     "from_datasets",
     "partitioned",

@@ -116,6 +116,37 @@ def progressive(
     return with_warmup(phases, warmup)
 
 
+def freezing(
+    rounds: int, *, stages: int, lengths: Sequence[int] | None = None, again: int = 0, hold: bool = True
+) -> Schedule:
+    """Grow as `progressive` does, but train only the newest block with its head: the blocks before it stand still.
+
+    Nothing of a frozen block is kept for a backward pass and nothing of it is sent back, so the highest memory of the
+    whole run is that of one block's training and not that of the full model's. What an early block has not learned in
+    its own stage, it does not learn later.
+
+    Args:
+        rounds: T, the number of rounds.
+        stages: S, the number of stages of the model.
+        lengths: The rounds of each stage, with the sum `rounds`; None: as equal as they can be, since each block learns
+            in its own stage only.
+        again: How many blocks before the newest learn once more.
+        hold: Whether the recipe's learning-rate schedule begins only with the last stage, as for `progressive`.
+
+    >>> [(p.stage, p.rounds, p.trains) for p in freezing(9, stages=3, again=1)]
+    [(1, 3, (1,)), (2, 3, (1, 2)), (3, 3, (2, 3))]
+    """
+    if again < 0:
+        raise UsageError(f"again is how many earlier blocks learn once more, 0 or more, not {again}")
+    if lengths is None:
+        stage_lengths(rounds, stages)  # refuses fewer rounds than stages
+        lengths = [rounds * s // stages - rounds * (s - 1) // stages for s in range(1, stages + 1)]
+    return tuple(
+        Phase(stage, length, trains=tuple(range(max(1, stage - again), stage + 1)), hold=hold and stage < stages)
+        for stage, length in enumerate(_lengths(rounds, stages, lengths), start=1)
+    )
+
+
 def layerwise(rounds: int, *, stages: int) -> Schedule:
     """Only block E_s learns in stage s, while the input passes through the whole model (Sec. 4.5)."""
     return tuple(Phase(stages, length, trains=(s,)) for s, length in enumerate(stage_lengths(rounds, stages), start=1))

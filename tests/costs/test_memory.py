@@ -17,8 +17,9 @@ from progfed.client.replica import Replica, total_loss
 from progfed.client.sgd import Sgd
 from progfed.costs.memory import PhaseMemory, _supervision, phase_memory
 from progfed.models.convnet import convnet_cifar, convnet_mnist
+from progfed.models.resnet import resnet18
 from progfed.recipe.recipe import Local
-from progfed.schedule import Phase
+from progfed.schedule import Phase, end_to_end, freezing
 from tiny import tiny_model
 
 
@@ -170,3 +171,32 @@ def test_a_squared_error_is_counted_with_targets_like_the_outputs(recwarn: pytes
     assert targets.shape == output.shape
     assert loss is nn.functional.mse_loss
     assert not recwarn.list
+
+
+# --- frozen blocks --------------------------------------------------------------------------------------------------
+
+
+def test_a_frozen_block_keeps_nothing_for_the_backward_pass() -> None:
+    replica = Replica(tiny_model(), Phase(3, 1, trains=(3,)), "cpu")
+    kept: list[tuple[int, ...]] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tuple(tensor.shape))
+        return tensor
+
+    inputs = torch.zeros(7, 6)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        for number, block in enumerate((replica.module.E1, replica.module.E2, replica.module.E3), start=1):
+            inputs = block(inputs)
+            assert inputs.requires_grad == bool(kept) == (number == 3)
+
+
+def test_freezing_takes_resnet_18_below_sixty_percent_of_end_to_end_as_torchs_allocator_sees_it_too() -> None:
+    model, local = resnet18(), Local(batch=20)
+    (whole,), frozen = end_to_end(8, stages=4), freezing(8, stages=4)
+    peaks = {phase: phase_memory(model, phase, local).peak for phase in (whole, *frozen)}
+    highest = max(frozen, key=lambda phase: peaks[phase])
+    assert highest.stage == 4
+    assert peaks[highest] < 0.6 * peaks[whole]
+    # large convolutions copy their weights for themselves, so the allocator sees more than what is counted
+    assert allocated(model, highest, local) < 0.6 * allocated(model, whole, local)

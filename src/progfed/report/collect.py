@@ -220,7 +220,7 @@ def _points(records: Iterable[Any]) -> tuple[Point, ...]:
     points, seconds = [], 0.0
     for record in records:
         seconds += _finite(record["device_seconds"]) if "device_seconds" in record else math.nan
-        points.append(replace(_point(record), device_hours=None if math.isnan(seconds) else seconds / 3600))
+        points.append(replace(_point(record), device_hours=seconds / 3600 if math.isfinite(seconds) else None))
     return tuple(points)
 
 
