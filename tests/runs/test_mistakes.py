@@ -177,7 +177,7 @@ def test_a_last_batch_of_one_is_trained_on_where_that_can_be(tmp_path: Path) -> 
     recipe = Recipe(schedule=progressive(1, stages=1), cohort=4, local=Local(batch=4, loss=loss))
     model = split(net, stages=1, example=torch.zeros(2, 1, 6))
     data = from_clients(clients, (INPUTS[0][:, None], LABELS[0]))
-    progfed.run(Experiment(name="images", model=model, data=data, recipe=recipe), tmp_path)
+    progfed.run(Experiment(name="images", model=model, data=data, recipe=recipe), tmp_path, workers=1)
     assert seen[:3] == [4, 4, 1]
 
 
