@@ -116,7 +116,7 @@ def test_two_splits_of_a_model_are_the_same_experiment_only_if_they_are_the_same
 
 def test_another_process_gives_a_split_model_the_same_identity() -> None:
     code = (
-        "import torch, progfed; from torch import nn; from progfed.identity import describe\n"
+        "import torch, progfed; from torch import nn; from progfed.runs.identity import describe\n"
         "net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.TransformerEncoderLayer(4, 2, 8), nn.Linear(4, 3))\n"
         "told = describe(progfed.split(net, stages=2, example=torch.zeros(2, 4)))"
     )
