@@ -37,7 +37,7 @@ def main(folder: Path, rounds: int = 12) -> None:
     recipe = progfed.Recipe(schedule=progfed.progressive(rounds, stages=3), cohort=5, local=local)
     experiment = progfed.Experiment(name="images", model=model, data=data, recipe=recipe)
     print(f"reported:         {progfed.run(experiment, folder / 'run')['metric']:.1f} %")
-    net.load_state_dict(model.export(load_file(folder / "run" / "model.safetensors")))
+    net.load_state_dict(load_file(folder / "run" / "exported.safetensors"))
     right = [net(images).argmax(1) == labels for images, labels in DataLoader(Images(folder, "test"), 20)]
     print(f"in plain PyTorch: {100 * torch.cat(right).float().mean():.1f} %")
 

@@ -36,7 +36,7 @@ def main(folder: Path, rounds: int = 8) -> None:
     recipe = progfed.Recipe(schedule=progfed.progressive(rounds, stages=2), cohort=3, local=local, rate=5e-3)
     experiment = progfed.Experiment(name="sentences", model=model, data=data, recipe=recipe)
     print(f"reported:         {progfed.run(experiment, folder / 'run')['metric']:.1f} %")
-    net.load_state_dict(model.export(load_file(folder / "run" / "model.safetensors")))
+    net.load_state_dict(load_file(folder / "run" / "exported.safetensors"))
     batch = padded(test)
     right = net.eval()(**batch).logits.argmax(1) == batch["labels"]
     print(f"in plain PyTorch: {100 * right.float().mean():.1f} %")

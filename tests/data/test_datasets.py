@@ -19,6 +19,7 @@ from progfed.data.datasets import DatasetExamples
 from progfed.data.own import OwnData
 from progfed.data.validation import held_out
 from progfed.errors import DataError, ProgfedError, UsageError
+from progfed.metrics import accuracy, f1
 from progfed.population import Fetched
 from progfed.recipe.recipe import Local
 from progfed.report.labels import label_counts
@@ -87,6 +88,16 @@ def test_a_dataset_trains_to_the_bits_of_the_same_tensors(tmp_path: Path, data: 
     assert items["metric"] == tensors["metric"]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_metrics_of_all_predictions_work_with_datasets(tmp_path: Path, workers: int) -> None:
+    metrics = {"accuracy": progfed.Metric(accuracy), "f1": progfed.Metric(f1, of="all")}
+    tensors, items = (
+        progfed.run(tiny_experiment(data=data, metrics=metrics), tmp_path / name, workers=workers)
+        for name, data in {"tensors": tiny_data(), "items": of_tiny()}.items()
+    )
+    assert items["metrics"] == tensors["metrics"]
+
+
 def test_random_transforms_are_the_same_for_any_number_of_workers_ahead_or_not(tmp_path: Path) -> None:
     plain = sha(tmp_path / "one", of_tiny(noisy))
     assert sha(tmp_path / "two", of_tiny(noisy), workers=2) == plain
@@ -152,7 +163,7 @@ def test_items_of_different_lengths_are_padded_by_the_batch(tmp_path: Path) -> N
     experiment = tiny_experiment(model=model, recipe=recipe, data=data)
     assert 0 <= progfed.run(experiment, tmp_path / "padded")["metric"] <= 100
     bare = tiny_experiment(model=model, recipe=recipe, data=from_datasets(clients, test=clients[0], classes=2))
-    with pytest.raises(DataError, match=r"the test set: items of different shapes \(input_ids \[\d\].* give collate"):
+    with pytest.raises(DataError, match=r"items of different shapes \(input_ids \[\d\].* give collate"):
         progfed.run(bare, tmp_path / "bare")
 
 
