@@ -21,7 +21,7 @@ from progfed.costs.phase import phase_cost
 from progfed.devices import PRESETS, Device, DeviceMix
 from progfed.errors import UsageError
 from progfed.population import FederatedData
-from progfed.recipe.recipe import Recipe
+from progfed.recipe.recipe import Local, Recipe
 from progfed.runs.directory import RunDirectory
 from progfed.runs.plan import plan
 from progfed.runs.train import run, train
@@ -66,13 +66,13 @@ def timed(recipe: Recipe, **behaviour: Any) -> tuple[Crossed, list[tuple[Round, 
     return engine, [(done, clock.seconds(used=done.clients, surplus=done.surplus)) for done in rounds]
 
 
-def by_hand(engine: Crossed, number: int, client: int) -> float:
+def by_hand(engine: Crossed, number: int, client: int, *, most: float = math.inf) -> float:
     """The seconds of a client in a round: what crossed at the speed of its link, and its epochs at that of its chip."""
     tasks = [task for task in engine.tasks if (task.round, task.client) == (number, client)]
     sent = [u for u, t in zip(engine.updates, answered_tasks(engine), strict=True) if t in tasks]
     bits_down = sum(8 * len(task.message) for task in tasks)
     bits_up = sum(8 * len(update.message) for update in sent)
-    work = phase_cost(tiny_model(), tasks[0].phase).flops * engine.recipe.local.epochs * (5 + client)
+    work = phase_cost(tiny_model(), tasks[0].phase).flops * min(2 * (5 + client), most)
     chip = DEVICES[client]
     return bits_down / chip.down + work / chip.flops + bits_up / chip.up
 
@@ -93,6 +93,17 @@ def test_a_round_takes_as_long_as_its_slowest_client_down_training_and_up(change
         assert len(cohort) == 3
         assert seconds == pytest.approx(max(by_hand(engine, done.number, client) for client in cohort), rel=1e-12)
     assert len({seconds for _, seconds in found}) > 3
+
+
+def test_a_limit_on_steps_limits_the_time(tmp_path: Path) -> None:
+    local = Local(epochs=2, batch=8, steps=1)
+    engine, found = timed(tiny_recipe(local=local, cohort=6))
+    for done, seconds in found:
+        slowest = max(by_hand(engine, done.number, client, most=min(8, 5 + client)) for client in range(6))
+        assert seconds == pytest.approx(slowest, rel=1e-12)
+    experiment = tiny_experiment(data=alike(), recipe=tiny_recipe(local=local))
+    planned = plan(experiment)["device"]["total"]["seconds"]
+    assert planned == pytest.approx(run(experiment, tmp_path)["device_seconds"], rel=1e-12)
 
 
 def test_reserves_that_were_not_needed_are_not_waited_for() -> None:

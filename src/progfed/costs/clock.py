@@ -73,6 +73,5 @@ class Clock:
 
     def _client_seconds(self, client: int) -> float:
         visit = self._visits[client]
-        trained = self._recipe.local.epochs * self._data.sizes[client]
-        flops = self._costs.phase(visit.phase).flops * trained
+        flops = self._costs.phase(visit.phase).flops * self._recipe.local.seen(self._data.sizes[client])
         return self._data.devices[client].seconds(down=visit.down, up=visit.up, flops=flops)

@@ -63,7 +63,7 @@ def on_device(device: Device, recipe: Recipe, costs: Costs, *, examples: float, 
         own = within(phase, depth)
         cost, peak = costs.phase(own), costs.memory(own, recipe.local).peak
         down, up = message_size(recipe.down, cost.down), message_size(recipe.up, cost.up)
-        flops = cost.flops * recipe.local.epochs * examples
+        flops = cost.flops * recipe.local.seen(examples)
         row = rows.setdefault(phase.stage, {"stage": phase.stage, **_NOTHING})
         row["rounds"] += phase.rounds
         row["seconds"] += phase.rounds * device.seconds(down=down, up=up, flops=flops)
