@@ -78,9 +78,11 @@ def test_a_sequence_that_a_users_own_code_takes_apart_is_left_alone() -> None:
             before = self.row[0](images)
             return before.sum() + self.row[1](before).sum()
 
-    plain = Curious()
+    with rng.default(0, "net"):
+        plain = Curious()
     fast = fast_layout(nn.Sequential(copy.deepcopy(plain)))
-    assert torch.allclose(fast(normal(2, 1, 6, 6)), plain(normal(2, 1, 6, 6)), rtol=1e-5)  # layouts differ in last bits
+    # layouts differ in the last bits of terms that cancel in the sum
+    assert torch.allclose(fast(normal(2, 1, 6, 6)), plain(normal(2, 1, 6, 6)), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("bias", [True, False])
