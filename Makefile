@@ -25,13 +25,14 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/codec_costs.py
 	$(BIN)/python benchmarks/data.py
 
-# three to four hours of training on real data; runs that are complete are not run again, others go on where they stopped
+# four to five hours of training on real data; runs that are complete are not run again, others go on where they stopped
 DATA ?= data
 results: $(VENV)/.installed-dev
 	for seed in 0 1; do \
 	  $(BIN)/progfed run writers --seed $$seed --data $(DATA) --out runs/writers --keep 10 && \
 	  $(BIN)/progfed run cifar10 --seed $$seed --data $(DATA) --out runs/cifar10 --keep 2 && \
 	  $(BIN)/progfed run hippocampus --seed $$seed --data $(DATA) --out runs/hippocampus --keep 1 || exit; done
+	$(BIN)/progfed run defaults --seeds 11,12 --data $(DATA) --out runs/defaults
 	$(BIN)/progfed analyse runs/cifar10/progressive-seed0 runs/cifar10/restart-seed0 --data $(DATA) --examples 2000
 	$(BIN)/progfed analyse runs/hippocampus --only slices --data $(DATA)
 	$(BIN)/progfed report runs/writers runs/cifar10 runs/hippocampus --out runs/results
