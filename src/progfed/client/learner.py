@@ -49,6 +49,7 @@ class Learner:
         if task.phase != self._phase:
             self._replica, self._phase = Replica(self._model, task.phase, self._device), task.phase
             self._takes_one: bool | None = None
+            self._start: Tensors = {}
         if not self._receive(task, remembered):
             envelope = Envelope(ASK, self._run_id, task.round, task.phase.stage, task.client)
             return Update(task.client, seal(envelope, {}, Float(), 0)), remembered
@@ -69,27 +70,38 @@ class Learner:
     def _receive(self, task: Task, remembered: ClientState) -> bool:
         """Decode the model in the task, unless the client before got the same; False where it cannot be decoded."""
         expected = Envelope(DOWN, self._run_id, task.round, task.phase.stage)
-        held: Tensors = {}
-        if kind_of(task.message) == CHANGE:
-            held = hold(remembered.get("held", {}), self._model, task.phase, seed=self._recipe.seed)
-            expected = replace(expected, kind=CHANGE, base=model_digest(held))
+        kind, base, codec = kind_of(task.message), dict[str, Tensor](), self._recipe.down
+        if kind == CHANGE:
+            base = hold(remembered.get("held", {}), self._model, task.phase, seed=self._recipe.seed)
+            expected = replace(expected, kind=CHANGE, base=model_digest(base))
+        elif self._recipe.base == "start":
+            base = self._initial(task.phase)
+            expected = replace(expected, base=self._initial_digest)
+        elif self._recipe.delta:
+            codec = Float()
         source = task.message, expected.base
         if source[0] is self._source[0] and source[1] == self._source[1]:
             return True
-        codec = Float() if self._recipe.delta and not held else self._recipe.down
         try:
             _, tensors = unseal(task.message, expected, self._replica.schema, codec)
         except MessageError as error:
-            if error.reason == "base":
+            if error.reason == "base" and kind == CHANGE:
                 return False
             raise TrainingError(
                 f"client {task.client}, round {task.round}: the model that it was sent cannot be used ({error}): "
                 "are server and client of the same version, and of the same experiment?"
             ) from error
-        self._received = add(held, tensors) if held else tensors
+        self._received = add(base, tensors) if base else tensors
         self._there = {name: value.to(self._device) for name, value in self._received.items()}
         self._source = source
         return True
+
+    def _initial(self, phase: Phase) -> Tensors:
+        """The initial parameters of a phase, which are made once for all its clients."""
+        if not self._start:
+            self._start = hold({}, self._model, phase, seed=self._recipe.seed)
+            self._initial_digest = model_digest(self._start)
+        return self._start
 
     def _reply(
         self, task: Task, change: Tensors, examples: int, loss: float, remembered: ClientState

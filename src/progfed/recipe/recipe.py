@@ -164,6 +164,8 @@ class Recipe:
             since its speed must not decide the result.
         growth: A policy, or its name such as `"plateau"`, that ends a stage when training it no longer helps, at the
             latest after the rounds of its phase.
+        base: What a whole model is sent as the change of: `"zero"` sends the parameters themselves, `"start"` what
+            training has changed since the initial ones. Every client makes those from the seed, and need keep nothing.
     """
 
     schedule: Schedule
@@ -183,6 +185,7 @@ class Recipe:
     over_selection: float = field(default=1.0, metadata=_LATER)
     deadline: float = field(default=math.inf, metadata=_LATER)
     growth: Growth | None = field(default=None, metadata=_LATER)
+    base: Literal["zero", "start"] = field(default="zero", metadata=_LATER)
 
     def __post_init__(self) -> None:
         for name, understand in _SHORT_FORMS.items():
@@ -203,6 +206,10 @@ class Recipe:
             )
         if self.weighting not in ("examples", "uniform"):
             raise UsageError(f"weighting is by 'examples' or 'uniform', not {self.weighting!r}")
+        if self.base not in ("zero", "start"):
+            raise UsageError(
+                f"base is 'zero' or 'start', what a whole model is sent as the change of: not {self.base!r}"
+            )
         if not 1 <= self.over_selection < math.inf:
             raise UsageError(f"over_selection is 1 or more times the cohort, not {self.over_selection}")
         if not self.deadline > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from progfed import rng
@@ -20,15 +20,13 @@ class Broadcast:
     """What the server sends in a round, and the model that clients hold after it, where they are sent changes.
 
     There is one message for each sub-model that clients of the round train: one, where nobody is too weak for it.
+    `whole` makes the message for a client that asks because it does not hold what a change starts from.
     """
 
     messages: dict[Phase, bytes]
     held: Tensors
     envelope: Envelope
-
-    def whole(self) -> bytes:
-        """The whole model for a client that asks: without loss, so that all hold the same."""
-        return seal(self.envelope, self.held, Float(), 0)
+    whole: Callable[[], bytes] = bytes  # no bytes: nobody asks where whole models are sent
 
 
 def broadcast(
@@ -37,6 +35,7 @@ def broadcast(
     """Encode x_t^s once: whole, or as the change of the model that clients hold.
 
     What a codec loses of a change stays in the difference to the next one: error feedback, without a memory of its own.
+    A whole model needs none, since nothing is left of one message when the next is decoded.
     """
     try:
         return _encoded(params, held, model, recipe, envelope, phases)
@@ -50,19 +49,27 @@ def broadcast(
 def _encoded(
     params: Tensors, held: Tensors, model: Progressive, recipe: Recipe, envelope: Envelope, phases: Iterable[Phase]
 ) -> Broadcast:
-    sent = {phase: of_parts(params, model.parts(phase)) for phase in phases}
     key = rng.number(recipe.seed, "down", envelope.round)
+
+    def whole(phase: Phase) -> bytes:
+        tensors, opening = of_parts(params, model.parts(phase)), replace(envelope, stage=phase.stage)
+        if recipe.base == "start":
+            start = hold({}, model, phase, seed=recipe.seed)
+            tensors, opening = sub(tensors, start), replace(opening, base=model_digest(start))
+        return seal(opening, tensors, recipe.down, key)
+
     if not recipe.delta:
-        messages = {
-            phase: seal(replace(envelope, stage=phase.stage), tensors, recipe.down, key)
-            for phase, tensors in sent.items()
-        }
+        messages = {phase: whole(phase) for phase in phases}
         return Broadcast(messages, {}, envelope)
-    ((phase, whole),) = sent.items()  # `server.checks` has refused weak devices here
+    (phase,) = phases  # `server.checks` has refused weak devices here
     held = hold(held, model, phase, seed=recipe.seed)
-    change = sub(whole, held)
+    change = sub(of_parts(params, model.parts(phase)), held)
     body = recipe.down.encode(change, key)
     arrived = recipe.down.decode(memoryview(body), schema_of(change))
     opening = replace(envelope, kind=CHANGE, base=model_digest(held))
     message = seal_body(opening, schema_of(change), recipe.down, body)
-    return Broadcast({phase: message}, add(held, arrived), envelope)
+    after = add(held, arrived)
+    if recipe.base == "start":
+        return Broadcast({phase: message}, after, envelope, lambda: whole(phase))
+    # without loss, so that all hold the same
+    return Broadcast({phase: message}, after, envelope, lambda: seal(envelope, after, Float(), 0))
