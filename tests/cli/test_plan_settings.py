@@ -116,6 +116,28 @@ def test_a_codec_without_a_fixed_length_is_planned_as_a_bound() -> None:
     assert not plan(tiny_experiment(recipe=tiny_recipe(up=Float(exact=False))))["exact"]
 
 
+def test_lengths_that_depend_on_the_numbers_are_planned_as_a_bound_and_an_estimate(tmp_path: Path) -> None:
+    base = tiny_experiment(run="floats")
+    small = replace(base, run="small", baseline="floats", recipe=tiny_recipe(up=codec("DQ-3"), down=codec("DQ-1.5")))
+    floats, planned = plans([base, small], [base, small])
+    bound, estimate, counted = planned["total"], planned["estimate"], run(small, tmp_path)["cost"]
+    assert "estimate" not in floats
+    assert not planned["exact"]
+    for key in ("down_bytes", "up_bytes"):
+        assert counted[key] <= bound[key]
+        assert estimate[key] <= bound[key] < floats["total"][key]
+    relative = planned["relative"]
+    both = estimate["down_bytes"] + estimate["up_bytes"]
+    assert relative["estimated_bytes"] == both / (floats["total"]["down_bytes"] + floats["total"]["up_bytes"])
+
+
+@pytest.mark.parametrize(("up", "told"), [("DQ-3", True), ("EDEN-1", False)])
+def test_a_plan_shows_an_estimate_only_where_bytes_are_a_bound(up: str, told: bool) -> None:
+    shown = CliRunner().invoke(app, ["plan", "demo", "--run", "end-to-end", "--set", f"up={up}"]).stdout
+    assert ("bytes are a bound that always holds" in shown) == told
+    assert ("estimate of the bytes:" in shown) == told
+
+
 def test_a_run_is_planned_against_its_baseline() -> None:
     base = tiny_experiment(run="x-end-to-end", recipe=tiny_recipe(schedule=end_to_end(9, stages=3)))
     ours = tiny_experiment(run="x", baseline="x-end-to-end")

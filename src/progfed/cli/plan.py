@@ -91,6 +91,10 @@ def _table(planned: Plan) -> Table:
     if "earliest" in planned:
         table.add_row("", "", "", "if it grows as early as it may:", "", *_costs(planned["earliest"]))
     table.add_row("", "", "", "of baseline:", "", *_shares(relative))
+    if "estimate" in planned:
+        expected = (amount(planned["estimate"][name], "B") for name in ("down_bytes", "up_bytes"))
+        table.add_row("", "", "", "estimate of the bytes:", "", *expected)
+        table.add_row("", "", "", "of baseline:", "", percent(relative["estimated_bytes"]))
     table.add_row("", "", "", "paper's count:", "", percent(relative["paper_bytes"]))
     return table
 

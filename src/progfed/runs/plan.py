@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from progfed.client.kernels import one_thread
+from progfed.codec import Codec, Schema
 from progfed.costs import Cost, Costs, PhaseCost
 from progfed.costs.devices import on_device
 from progfed.costs.published import paper_bytes
@@ -23,7 +24,7 @@ from progfed.runs.experiment import Experiment
 from progfed.runs.identity import describe
 from progfed.schedule import within
 from progfed.server.checks import check
-from progfed.wire.message import message_size
+from progfed.wire.message import message_estimate, message_size
 
 Plan = dict[str, Any]
 COSTS = ("down_bytes", "up_bytes", "paper_bytes", "flops")
@@ -42,7 +43,9 @@ def costs_of(experiment: Experiment, known: Known) -> Costs:
 def plan(experiment: Experiment, known: Known | None = None, *, device: Device | None = None) -> Plan:
     """Rounds, parameters, bytes down and up, and FLOPs, per stage and in total; peak memory, the highest of each.
 
-    Bytes are exact unless `exact` is false, where they are a bound; FLOPs take every client to hold the average number
+    Bytes are exact unless `exact` is false, where they are a bound. Where the length of messages depends on the numbers
+    in them, `estimate` has the bytes to be expected, if all tensors hold numbers of one size: real messages are often
+    shorter. FLOPs take every client to hold the average number
     of examples; memory is that of a step on a whole batch. Where the data say before they are made that some clients
     are too weak for a stage, costs are `expected`: averages over cohorts. Where a policy may end stages early, every
     stage is taken to last as long as it may; `earliest` is the total if each ended as early as it may. `device` is what
@@ -74,6 +77,8 @@ def plan(experiment: Experiment, known: Known | None = None, *, device: Device |
         depth = max(deepest, default=model.stages)
         spent_there = on_device(device, recipe, costs, examples=average_examples(experiment), depth=depth)
         further["device"] = {**spent_there, "share": recipe.asked(clients) / clients if clients else None}
+    if not (recipe.up.exact and recipe.down.exact):
+        further["estimate"] = _estimate(experiment, deepest or [model.stages], costs)
     if recipe.growth is not None:
         cut = replace(recipe, schedule=earliest(recipe.schedule, recipe.growth), growth=None)
         further["earliest"] = plan(replace(experiment, recipe=cut), known)["total"]
@@ -96,16 +101,36 @@ def _average(deepest: Sequence[int], spend: Callable[[int], Cost]) -> Cost:
     return Cost(**{cost: (value + half) // clients for cost, value in sums.items()})
 
 
-def _spent(experiment: Experiment, index: int, costs: Costs, depth: int) -> Cost:
-    """What all rounds of phase `index` cost, if every client can train up to stage `depth`."""
+def _estimate(experiment: Experiment, deepest: Sequence[int], costs: Costs) -> dict[str, int]:
+    """The bytes that all rounds are expected to take in each direction, where lengths depend on the numbers."""
+    spend = [
+        partial(_spent, experiment, index, costs, size=message_estimate)
+        for index in range(len(experiment.recipe.schedule))
+    ]
+    total = sum((_average(deepest, one) for one in spend), start=Cost())
+    return {"down_bytes": total.down_bytes, "up_bytes": total.up_bytes}
+
+
+def _spent(
+    experiment: Experiment,
+    index: int,
+    costs: Costs,
+    depth: int,
+    *,
+    size: Callable[[Codec, Schema], int] = message_size,
+) -> Cost:
+    """What all rounds of phase `index` cost, if every client can train up to stage `depth`.
+
+    `size` gives the length of a message: what it is at most, or what is to be expected.
+    """
     recipe, rounds = experiment.recipe, experiment.recipe.schedule[index].rounds
     cost = costs.phase(within(recipe.schedule[index], depth))
     visits = recipe.asked(experiment.clients or math.inf) * rounds
     bill = partial(paper_bytes, recipe, index, depth=depth, costs=costs)
     bills = [bill(number, closes=number == rounds - 1) for number in range(rounds)]
     return Cost(
-        down_bytes=visits * message_size(recipe.down, cost.down),
-        up_bytes=visits * message_size(recipe.up, cost.up),
+        down_bytes=visits * size(recipe.down, cost.down),
+        up_bytes=visits * size(recipe.up, cost.up),
         paper_bytes=recipe.cohort * sum(bills),
         flops=round(cost.flops * visits * recipe.local.seen(average_examples(experiment))),
     )
@@ -134,17 +159,27 @@ def plans(chosen: Sequence[Experiment], family: Sequence[Experiment], *, device:
 
 
 def relative(ours: Plan, baseline: Plan) -> dict[str, float]:
-    """The fractions of the baseline's bytes (both directions), paper accounting, FLOPs, highest memory and hours."""
+    """The fractions of the baseline's bytes (both directions), paper accounting, FLOPs, highest memory and hours.
+
+    `estimated_bytes` is there where the length of our messages depends on the numbers in them.
+    """
     mine, other = ours["total"], baseline["total"]
+    expected: Plan = baseline.get("estimate") or other
     timed = "device" in ours and "device" in baseline
     seconds = [one["device"]["total"]["seconds"] for one in (ours, baseline)] if timed else []
     return {
         **({"device_seconds": seconds[0] / seconds[1]} if seconds and seconds[1] else {}),
-        "bytes": (mine["down_bytes"] + mine["up_bytes"]) / (other["down_bytes"] + other["up_bytes"]),
+        "bytes": _both(mine) / _both(other),
+        **({"estimated_bytes": _both(ours["estimate"]) / _both(expected)} if "estimate" in ours else {}),
         "paper_bytes": mine["paper_bytes"] / other["paper_bytes"],
         "flops": mine["flops"] / other["flops"],
         "memory": mine["memory_bytes"] / other["memory_bytes"],
     }
+
+
+def _both(cost: Plan) -> int:
+    """Bytes down and up."""
+    return int(cost["down_bytes"] + cost["up_bytes"])
 
 
 def average_examples(experiment: Experiment) -> float:

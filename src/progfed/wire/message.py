@@ -57,6 +57,11 @@ def message_size(codec: Codec, schema: Schema) -> int:
     return OVERHEAD + codec.size(schema)
 
 
+def message_estimate(codec: Codec, schema: Schema) -> int:
+    """The length that a message with these tensors is expected to have; exact where the codec is."""
+    return OVERHEAD + codec.estimate(schema)
+
+
 def seal(envelope: Envelope, tensors: Mapping[str, Tensor], codec: Codec, key: int) -> bytes:
     """The message: header, digest of header and body, body."""
     return seal_body(envelope, schema_of(tensors), codec, codec.encode(tensors, key))
