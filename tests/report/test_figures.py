@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from dataclasses import replace
@@ -18,7 +19,7 @@ from progfed.report import write_report
 from progfed.report.collect import collect
 from progfed.report.curves import AXES, Study, studies
 from progfed.report.metric_figure import figure, styles
-from progfed.report.numbers import amount, duration, ticks
+from progfed.report.numbers import amount, duration, log_ticks, ticks
 from progfed.report.plots import written
 from progfed.report.svg import COLOURS, INK
 
@@ -150,3 +151,39 @@ def test_without_matplotlib_a_pdf_is_refused_by_naming_the_extra(
 def test_an_unknown_format_is_refused(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="svg, pdf, png, not 'gif'"):
         write_report([trained], tmp_path, formats=["gif"])
+
+
+def cheaper(study: Study, times: int) -> Study:
+    """The same study, of which the first run took so many times fewer bytes."""
+    first, *others = study.series
+    runs = tuple(
+        replace(
+            run,
+            points=tuple(
+                replace(point, down_bytes=int(point.down_bytes / times), up_bytes=int(point.up_bytes / times))
+                for point in run.points
+            ),
+        )
+        for run in first.runs
+    )
+    return replace(study, series=(replace(first, runs=runs), *others))
+
+
+def test_bytes_are_drawn_on_a_logarithmic_axis_where_runs_differ_by_more_than_ten_times(trained: Path) -> None:
+    study = cheaper(one(trained), 40)
+    assert study.log_bytes
+    assert not one(trained).log_bytes
+    lines = drawn(figure(study, AXES[0]).svg())
+    for series, style in zip(study.series, styles(study), strict=True):
+        pixels, costs = [x for x, _ in lines[style.colour]], [point.at["bytes"] for point in series.points]
+        whole = math.log(costs[-1] / costs[0])
+        for pixel, cost in zip(pixels, costs, strict=True):
+            share = math.log(cost / costs[0]) / whole
+            assert pixel == pytest.approx(pixels[0] + share * (pixels[-1] - pixels[0]), abs=0.2)
+
+
+@given(st.floats(1, 1e12), st.floats(11, 1e6))
+def test_logarithmic_ticks_are_at_least_two_round_values_inside_the_range(low: float, times: float) -> None:
+    found = log_ticks(low, low * times)
+    assert len(found) >= 2
+    assert all(low <= value <= low * times and f"{value:.15e}"[0] in "125" for value in found)

@@ -185,6 +185,12 @@ class Study:
         return (*AXES, DEVICE_HOURS) if points and all(DEVICE_HOURS.name in point.at for point in points) else AXES
 
     @property
+    def log_bytes(self) -> bool:
+        """Whether bytes are drawn on a logarithmic axis: where runs differ by more than ten times in them."""
+        totals = [series.points[-1].at["bytes"] for series in self.series if series.points]
+        return bool(totals) and 0 < 10 * min(totals) < max(totals)
+
+    @property
     def panels(self) -> tuple[Study, ...]:
         """The study divided into parts that can share a chart: the runs on one task."""
         tasks: dict[tuple[str, str], list[Series]] = {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from progfed.metrics import told
 from progfed.report.curves import Axis, CurvePoint, Series, Study
-from progfed.report.numbers import amount, ticks
+from progfed.report.numbers import amount, log_ticks, ticks
 from progfed.report.svg import COLOURS, DOTTED, Band, Curve, Dot, Drawing, Rule, Scale, Shape, Style, Text, legend
 
 WIDTH, HEIGHT = 760, 430
@@ -43,7 +43,7 @@ def figure(study: Study, axis: Axis) -> Drawing:
     """The metric of every run of an experiment against a cost."""
     drawn = [(series, style) for series, style in zip(study.series, styles(study), strict=True) if series.points]
     names, height = legend(((series.label, style) for series, style in drawn), left=LEFT, top=48, right=WIDTH - 10)
-    x, y = _scales([series for series, _ in drawn], axis, TOP + height, study.unit)
+    x, y = _scales(study, axis, TOP + height)
     title = f"{study.title}: {study.metric} against {axis.title}"
     shapes = [Text(LEFT, 24, title, size=16, bold=True), *names, *_axes(x, y, axis, study)]
     shapes += _stages(drawn, x, y, axis)
@@ -54,13 +54,15 @@ def figure(study: Study, axis: Axis) -> Drawing:
     return Drawing(title, WIDTH, HEIGHT + height, tuple(shapes))
 
 
-def _scales(shown: Sequence[Series], axis: Axis, top: float, unit: str) -> tuple[Scale, Scale]:
-    points = [point for series in shown for point in series.points]
+def _scales(study: Study, axis: Axis, top: float) -> tuple[Scale, Scale]:
+    points = [point for series in study.series for point in series.points]
     lows = [point.metric.mean - (point.metric.std or 0) for point in points]
     highs = [point.metric.mean + (point.metric.std or 0) for point in points]
-    low, high = padded(min(lows, default=0), max(highs, default=100), unit)
-    right = max((point.at[axis.name] for point in points), default=1)
-    return Scale(0, right, LEFT, WIDTH - RIGHT), Scale(low, high, top + HEIGHT - TOP - BOTTOM, top)
+    low, high = padded(min(lows, default=0), max(highs, default=100), study.unit)
+    costs = [point.at[axis.name] for point in points]
+    log = axis.name == "bytes" and study.log_bytes
+    left, right = min(costs) if log else 0, max(costs, default=1)
+    return Scale(left, right, LEFT, WIDTH - RIGHT, log), Scale(low, high, top + HEIGHT - TOP - BOTTOM, top)
 
 
 def padded(low: float, high: float, unit: str = "%") -> tuple[float, float]:
@@ -80,7 +82,7 @@ def _axes(x: Scale, y: Scale, axis: Axis, study: Study) -> list[Shape]:
     for value in ticks(y.low, y.high):
         shapes.append(Rule((LEFT, y(value)), (x.end, y(value)), opacity=0.25))
         shapes.append(Text(LEFT - 8, y(value) + 4.5, f"{value:g}", "end"))
-    for value in ticks(x.low, x.high):
+    for value in log_ticks(x.low, x.high) if x.log else ticks(x.low, x.high):
         shapes.append(Text(x(value), y.start + 20, _cost(value, axis), "middle"))
     shapes.append(Rule((LEFT, y.start), (x.end, y.start), opacity=0.7))
     shapes.append(Text((x.start + x.end) / 2, y.start + 42, axis.title, "middle"))

@@ -77,3 +77,16 @@ def ticks(low: float, high: float, number: int = 5) -> list[float]:
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [position * step for position in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """The powers of ten in a range above 0; with their halves and fifths where there are fewer than three.
+
+    >>> log_ticks(2e5, 3e8), log_ticks(2, 30)
+    ([1000000.0, 10000000.0, 100000000.0], [2.0, 5.0, 10.0, 20.0])
+    """
+    powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    inside = [value for value in powers if low <= value <= high]
+    if len(inside) >= 3:
+        return inside
+    return [factor * value for value in powers for factor in (1, 2, 5) if low <= factor * value <= high]

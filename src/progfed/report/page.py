@@ -103,7 +103,7 @@ def study_json(study: Study) -> dict[str, Any]:
             )
     axes = [{"name": axis.name, "title": axis.title, "short": _SHORT[axis.name]} for axis in study.axes]
     told = {"title": study.title, "metric": study.metric, "unit": study.unit, "hint": _HINT}
-    return {**told, "axes": axes, "curves": curves}
+    return {**told, "log_bytes": study.log_bytes, "axes": axes, "curves": curves}
 
 
 def _curve(series: Series, axes: Sequence[Axis]) -> dict[str, Any]:

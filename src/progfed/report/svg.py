@@ -5,6 +5,7 @@ Every figure is drawn once, as such a list; `plots` writes the same list as PDF 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
@@ -124,14 +125,18 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Scale:
-    """A linear map of a range of values to a range of pixels."""
+    """A map of a range of values to a range of pixels: linear, or logarithmic, where both ends are above 0."""
 
     low: float
     high: float
     start: float
     end: float
+    log: bool = False
 
     def __call__(self, value: float) -> float:
+        if self.log:
+            reach = math.log(self.high / self.low) or 1
+            return self.start + math.log(max(value, self.low) / self.low) / reach * (self.end - self.start)
         return self.start + (value - self.low) / ((self.high - self.low) or 1) * (self.end - self.start)
 
 

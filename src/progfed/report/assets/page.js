@@ -33,6 +33,17 @@
     for (let k = Math.ceil(low / step - 1e-9); k <= Math.floor(high / step + 1e-9); k += 1) found.push(k * step);
     return found;
   };
+  const logTicks = (low, high) => {
+    const powers = [];
+    for (let k = Math.floor(Math.log10(low)); k <= Math.ceil(Math.log10(high)); k += 1) powers.push(10 ** k);
+    const inside = powers.filter((value) => low <= value && value <= high);
+    if (inside.length >= 3) return inside;
+    return powers.flatMap((value) => [value, 2 * value, 5 * value]).filter((value) => low <= value && value <= high);
+  };
+  const logScale = (low, high, start, end) => {
+    const reach = Math.log(high / low) || 1;
+    return (value) => start + Math.log(Math.max(value, low) / low) / reach * (end - start);
+  };
   const scale = (low, high, start, end) => (value) => start + (value - low) / (high - low || 1) * (end - start);
 
   const make = (parent, name, attributes, text) => {
@@ -131,12 +142,13 @@
     }
 
     fit(curves, box) {
-      let low = Infinity, high = -Infinity, right = 0;
+      let low = Infinity, high = -Infinity, right = 0, left = Infinity;
       for (const { curve } of curves) {
         curve.mean.forEach((mean, i) => {
           low = Math.min(low, mean - (curve.std[i] ?? 0));
           high = Math.max(high, mean + (curve.std[i] ?? 0));
           right = Math.max(right, curve[this.axis][i]);
+          left = Math.min(left, curve[this.axis][i]);
         });
       }
       if (low > high) [low, high, right] = [0, 100, 1];
@@ -144,7 +156,9 @@
       const air = Math.max(0.04 * (high - low), share ? 0.5 : alone);
       low = low >= 0 ? Math.max(0, low - air) : low - air;
       high = share && high <= 100 ? Math.min(100, high + air) : high + air;
-      Object.assign(this, { low, high, right, x: scale(0, right, box.left, box.right - 6), y: scale(low, high, box.bottom, box.top) });
+      const log = this.axis === "bytes" && this.study.log_bytes && left > 0 && left < right;
+      const x = log ? logScale(left, right, box.left, box.right - 6) : scale(0, right, box.left, box.right - 6);
+      Object.assign(this, { low, high, left, right, log, x, y: scale(low, high, box.bottom, box.top) });
     }
 
     drawAxes(svg, box, axis) {
@@ -153,7 +167,7 @@
         make(svg, "path", { class: "grid", d: `M${box.left} ${y}H${box.right}` });
         make(svg, "text", { x: box.left - 7, y: Number(y) + 4.5, "text-anchor": "end" }, plain(value));
       }
-      for (const value of ticks(0, this.right, box.right < 520 ? 3 : 6)) {
+      for (const value of this.log ? logTicks(this.left, this.right) : ticks(0, this.right, box.right < 520 ? 3 : 6)) {
         const label = shown[axis.name](value), x = Math.min(this.x(value), box.right - 3.4 * label.length);
         make(svg, "text", { x: x.toFixed(1), y: box.bottom + 19, "text-anchor": "middle" }, label);
       }
