@@ -18,6 +18,7 @@ from progfed.experiments import NAMES, load
 from progfed.losses import dice_loss
 from progfed.models.unet import unet
 from progfed.population import Examples
+from progfed.recipe.recipe import Local
 from progfed.runs.experiment import Experiment
 from progfed.schedule import Phase
 from tiny import tiny_data, tiny_model, tiny_recipe
@@ -133,7 +134,9 @@ def test_a_forward_that_looks_at_values_is_measured_by_running_it(monkeypatch: p
     assert batch_size(Looking(), shaped(10, 4)) == 5
 
 
-def test_the_score_is_the_same_to_the_bit_for_any_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_score_is_the_same_to_the_bit_for_any_number_of_workers_and_any_batch_size_of_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("progfed.evaluate.ROOM", 2000)
     model, data, phase = tiny_model(), tiny_data(), Phase(3, 1)
     test = data.test_examples()
@@ -145,9 +148,10 @@ def test_the_score_is_the_same_to_the_bit_for_any_number_of_workers(monkeypatch:
     ranges = Examiner(model, test, share).shares(phase, 3)
     assert len({step.step for step in ranges}) == 1
     assert 1 < ranges[0].step < 40
-    found = set()
-    for workers in (1, 2, 3):
-        with LocalEngine(model, data, tiny_recipe(), workers=workers, test=test, metric=share) as engine:
+    found = {evaluate(model.at(3, params), test, share)}
+    for workers, batch in ((1, 10), (2, 1), (3, 7)):
+        recipe = tiny_recipe(local=Local(batch=batch))
+        with LocalEngine(model, data, recipe, workers=workers, test=test, metric=share) as engine:
             found.add(engine.evaluate(phase, params))
     assert len(found) == 1
 
@@ -158,6 +162,7 @@ from pathlib import Path
 import torch
 from progfed import evaluate
 from progfed.population import Examples
+from progfed.recipe.recipe import Local
 from progfed.models.unet import unet
 
 
@@ -171,7 +176,9 @@ module = unet(widths=(8, 16), size=(32, 32, 32), growth="symmetric", stages=2).a
 test = Examples(torch.ones(120, 4, 32, 32, 32), torch.ones(120, 3, 32, 32, 32))
 evaluate.evaluate(module, test.take(slice(0, 2)), evaluate.dice)
 before = peak()
-evaluate.evaluate(module, test, evaluate.dice, batch=int(sys.argv[1]) or None)
+if int(sys.argv[1]):
+    evaluate.batch_size = lambda module, examples: int(sys.argv[1])
+evaluate.evaluate(module, test, evaluate.dice)
 print(peak() - before)
 """
 

@@ -36,17 +36,18 @@ OUTPUTS, TARGETS = "", " "
 """The names of the model's outputs and of the targets among the scores by metric: no metric has them."""
 
 
-def evaluate(module: nn.Module, examples: Held, metric: Judged = accuracy, *, batch: int | None = None) -> float:
+def evaluate(module: nn.Module, examples: Held, metric: Judged = accuracy) -> float:
     """A metric of a model over some examples, or the first of several.
+
+    There is no size of a batch to choose: `batch_size` is the only one, so that no choice can change a score.
 
     Args:
         module: The model, such as `Progressive.at` returns it.
         examples: What it is tested on.
         metric: A `Metric`, several by name, or a function such as `accuracy`, whose scores are averaged, in percent.
-        batch: How many examples are evaluated at once; None: see `batch_size`.
     """
-    batch, metrics = batch or batch_size(module, examples), named(metric)
-    found = values(metrics, [scores(module, examples, metrics, range(0, examples.number, batch))])
+    metrics, starts = named(metric), range(0, examples.number, batch_size(module, examples))
+    found = values(metrics, [scores(module, examples, metrics, starts)])
     return next(iter(found.values()))
 
 

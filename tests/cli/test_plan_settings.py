@@ -133,7 +133,11 @@ def test_lengths_that_depend_on_the_numbers_are_planned_as_a_bound_and_an_estima
 
 @pytest.mark.parametrize(("up", "told"), [("DQ-3", True), ("EDEN-1", False)])
 def test_a_plan_shows_an_estimate_only_where_bytes_are_a_bound(up: str, told: bool) -> None:
-    shown = CliRunner().invoke(app, ["plan", "demo", "--run", "end-to-end", "--set", f"up={up}"]).stdout
+    shown = (
+        CliRunner()
+        .invoke(app, ["plan", "demo", "--run", "end-to-end", "--set", f"up={up}"], env={"COLUMNS": "160"})
+        .stdout
+    )
     assert ("bytes are a bound that always holds" in shown) == told
     assert ("estimate of the bytes:" in shown) == told
 
