@@ -20,7 +20,7 @@ SOURCE = Path(progfed.__file__).parent
 
 # from the ground up, as in docs/architecture.md: a floor imports from itself and from those below it
 FLOORS = [
-    {"errors", "tensors", "rng", "schedule", "blocks", "heads", "population", "devices", "files"},
+    {"errors", "tensors", "rng", "schedule", "blocks", "heads", "population", "devices", "files", "by_path"},
     {"codec"},
     {"recipe"},
     {"wire"},
@@ -136,6 +136,7 @@ def test_the_public_surface_is_what_it_was() -> None:
         "Cosine",
         "Device",
         "DeviceMix",
+        "Ema",
         "Examples",
         "Experiment",
         "FederatedData",

@@ -10,6 +10,7 @@ from progfed.errors import ProgfedError
 from progfed.metrics import Metric
 from progfed.old_paths import install as _find_old_paths
 from progfed.population import Examples, FederatedData, from_clients
+from progfed.recipe.ema import Ema
 from progfed.recipe.optimizers import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
 from progfed.recipe.rate import Constant, Cosine, MultiStep, PerStage, Restart
 from progfed.recipe.recipe import Local, Recipe, StepLimit
@@ -29,6 +30,7 @@ __all__ = [
     "Cosine",
     "Device",
     "DeviceMix",
+    "Ema",
     "Examples",
     "Experiment",
     "FederatedData",

@@ -225,7 +225,9 @@ def test_policies_are_set_by_name_and_then_by_their_parts() -> None:
     assert override(experiment, "growth.window=5").recipe.growth == Movement(window=5)
     assert override(experiment, "keep_total=false").recipe.growth == Movement(keep_total=False)
     assert override(experiment, "growth=fixed").recipe.growth is None
-    with pytest.raises(UsageError, match="takes one of fixed, plateau, movement, not 'fast'"):
+    with pytest.raises(
+        UsageError, match="takes one of fixed, plateau, movement, or your own as module:name, not 'fast'"
+    ):
         override(experiment, "growth=fast")
 
 

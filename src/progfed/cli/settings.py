@@ -12,7 +12,8 @@ from progfed.schedule import rescale, with_warmup
 
 TOP_RATE = "recipe.rate.lr"
 """The learning rate, whatever its shape; where stages have rates of their own, that of the full model."""
-_NAMED = ("up", "down", "server", "aggregate", "growth")  # a recipe understands names for these
+_NAMED = ("up", "down", "server", "aggregate", "growth")  # a recipe understands names and import paths for these
+_PATHS = ("recipe.schedule", "recipe.rate")  # and import paths for these
 _OR_NONE = {"clip": 1.0, "steps": 1}  # of local training: these may be none, or numbers of this kind
 _IDENTITY = ("name", "run", "baseline", "clients", "examples")  # what an experiment is called is not a setting
 
@@ -56,7 +57,8 @@ def _leaves(value: Any, prefix: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(value):
         path, item = f"{prefix}{field.name}", getattr(value, field.name)
-        if (field.name in (*_NAMED, *_OR_NONE) or isinstance(item, bool | int | float | str)) and path not in _IDENTITY:
+        readable = field.name in (*_NAMED, *_OR_NONE) or isinstance(item, bool | int | float | str)
+        if (readable or path in _PATHS) and path not in _IDENTITY:
             found[path] = item
         if is_dataclass(item) and field.name in ("recipe", "rate", "local", "privacy", "growth"):
             found |= _leaves(item, f"{path}.")
@@ -68,7 +70,7 @@ def _leaves(value: Any, prefix: str) -> dict[str, Any]:
 
 def _parsed(now: Any, path: str, text: str) -> Any:
     leaf = path.split(".")[-1]
-    if leaf in _NAMED:
+    if leaf in _NAMED or path in _PATHS:
         return text
     if leaf in _OR_NONE and path.endswith(f"local.{leaf}"):
         if text == "none":

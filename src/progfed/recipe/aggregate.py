@@ -95,15 +95,19 @@ class Clipped:
         if not self.norm > 0:
             raise UsageError(f"a clipping norm must be positive, not {self.norm}")
 
+    @property
+    def least(self) -> int:
+        """The fewest updates that the aggregate after it needs."""
+        return least(self.then)
+
     def __call__(self, updates: Weighted) -> Tensors:
         return self.then((weight, clip(update, self.norm)) for weight, update in updates)
 
 
 def least(aggregate: Aggregate) -> int:
-    """The fewest updates that a round needs for this aggregate: 1, except for trimmed means."""
-    if isinstance(aggregate, Clipped):
-        return least(aggregate.then)
-    return aggregate.least if isinstance(aggregate, Trimmed) else 1
+    """The fewest updates that a round needs for this aggregate: its `least` if it has one, as trimmed means have."""
+    number: int = getattr(aggregate, "least", 1)
+    return number
 
 
 NAMED: dict[str, Aggregate] = {"mean": Mean(), "median": Median(), "trimmed": Trimmed()}

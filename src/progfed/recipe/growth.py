@@ -1,10 +1,11 @@
 """When to grow: the paper fixes T_s before training; a policy here ends a stage when training it no longer helps.
 
-A policy turns what the server sees in a round into one number, the signal, which falls while the stage still learns. A
-stage ends when the signal has stopped falling: when its mean over the last `window` rounds is not lower, by a share of
-`tolerance`, than its mean over the `window` rounds before. The rounds of the schedule are the longest that a phase may
-last, and `least` is the shortest. Warm-up is never cut. The last phase gets the rounds that the others did not use, so
-that the total is still T; with `keep_total=False` they are not used at all.
+A policy sees the loss and the step of every round, and says when the stage ends. The two policies here turn what they
+see into one number, the signal, which falls while the stage still learns. A stage ends when the signal has stopped
+falling: when its mean over the last `window` rounds is not lower, by a share of `tolerance`, than its mean over the
+`window` rounds before. The rounds of the schedule are the longest that a phase may last, and `least` is the shortest.
+Warm-up is never cut. The last phase gets the rounds that the others did not use, so that the total is still T; with
+`keep_total=False` they are not used at all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -25,8 +26,8 @@ from progfed.tensors import Tensors
 class Watch:
     """What a policy has seen so far: the lengths of the phases before, and the last signals of the running one.
 
-    `drift` and `path` are sums over its rounds that a signal may need. All of it is in the checkpoint, so that a
-    resumed run decides as it would have without the interruption.
+    `drift` and `path` are what a signal may need besides: any tensors by name, and a number. All of it is in the
+    checkpoint, so that a resumed run decides as it would have without the interruption.
     """
 
     lengths: tuple[int, ...] = ()
@@ -36,19 +37,22 @@ class Watch:
 
 
 class Growth(Protocol):
-    """A policy that says when to grow, as a value in a recipe; see the module for its four settings."""
+    """A policy that says when to grow, as a value in a recipe; what it has seen is in a `Watch`, not in the policy."""
 
     @property
-    def least(self) -> int: ...
+    def reads_loss(self) -> bool:
+        """Whether it looks at the loss of the clients, about which a run with privacy must not tell."""
+        ...
 
     @property
-    def window(self) -> int: ...
+    def shortest(self) -> int:
+        """The fewest rounds that a phase can last, by which costs are planned."""
+        ...
 
     @property
-    def tolerance(self) -> float: ...
-
-    @property
-    def keep_total(self) -> bool: ...
+    def keep_total(self) -> bool:
+        """Whether the last phase gets the rounds that the others did not use."""
+        ...
 
     def see(self, watch: Watch, loss: float, step: Mapping[str, Tensor]) -> Watch:
         """What the policy knows after a round.
@@ -60,15 +64,35 @@ class Growth(Protocol):
         """
         ...
 
+    def ends(self, watch: Watch, rounds: int) -> bool:
+        """Whether the phase is over after so many of its rounds, given what was seen in them."""
+        ...
+
+
+class _Stalling:
+    """The rule of the policies below: a phase ends when the signal has stopped falling, after `least` rounds."""
+
+    least: int
+    window: int
+    tolerance: float
+
+    @property
+    def shortest(self) -> int:
+        return max(self.least, 2 * self.window)
+
+    def ends(self, watch: Watch, rounds: int) -> bool:
+        return rounds >= self.least and stalled(self, watch)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Plateau:
+class Plateau(_Stalling):
     """Grow when the training loss of the rounds has levelled off.
 
     >>> Plateau(window=2).see(Watch(signal=(3.0, 2.0, 1.5, 1.25)), 1.0, {}).signal
     (2.0, 1.5, 1.25, 1.0)
     """
 
+    reads_loss: ClassVar[bool] = True
     least: int = 4
     window: int = 3
     tolerance: float = 0.03
@@ -82,7 +106,7 @@ class Plateau:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Movement:
+class Movement(_Stalling):
     """Grow when the newest block has stopped getting anywhere: distance over path length, both fading by `memory`.
 
     With steps u_i of the block the signal is |sum w_i u_i| / sum w_i |u_i|, w_i = memory^(t-i): 1 for a straight way,
@@ -92,6 +116,7 @@ class Movement:
     block that always went straight on would level off at 1 and grow too: the rule asks whether anything still changes.
     """
 
+    reads_loss: ClassVar[bool] = False
     least: int = 4
     window: int = 3
     tolerance: float = 0.03
@@ -113,7 +138,7 @@ class Movement:
         return replace(_seen(self, watch, l2(drift) / path), drift=drift, path=path)
 
 
-def stalled(growth: Growth, watch: Watch) -> bool:
+def stalled(growth: _Stalling, watch: Watch) -> bool:
     """Whether the signal has stopped falling.
 
     >>> stalled(Plateau(window=1, tolerance=0.1), Watch(signal=(1.0, 0.95)))
@@ -128,12 +153,12 @@ def stalled(growth: Growth, watch: Watch) -> bool:
     return earlier - later < growth.tolerance * abs(earlier)
 
 
-def _seen(growth: Growth, watch: Watch, signal: float) -> Watch:
+def _seen(growth: _Stalling, watch: Watch, signal: float) -> Watch:
     """What was seen, with one more signal; only those that the two windows need are kept."""
     return replace(watch, signal=(*watch.signal, signal)[-2 * growth.window :])
 
 
-def _check(growth: Growth) -> None:
+def _check(growth: _Stalling) -> None:
     if growth.least < 1 or growth.window < 1:
         raise UsageError(f"growth needs least and window of 1 round or more, not {growth.least} and {growth.window}")
     if not 0 <= growth.tolerance < 1:

@@ -23,7 +23,8 @@ State = dict[str, Tensors]
 class ServerOptimizer(Protocol):
     """A transform of the mean update of a round into the step that the server takes.
 
-    With `reset` all state is new after a growth and again after its warm-up, not only that of new names.
+    With `reset` all state is new after a growth and again after its warm-up, not only that of new names. An optimizer
+    may have `evaluated(params, state)`, too: the tensors that are evaluated and saved in place of the parameters.
     """
 
     @property
@@ -238,6 +239,13 @@ NAMED: dict[str, ServerOptimizer] = {
     "fedadagrad": fedadagrad(),
 }
 """Optimizers that a recipe or a command line can ask for by name."""
+
+
+def evaluated(optimizer: ServerOptimizer, params: Tensors, state: State) -> Tensors:
+    """What is evaluated and kept as the result: the model, or what an optimizer with `evaluated` makes of it."""
+    make = getattr(optimizer, "evaluated", None)
+    made: Tensors = params if make is None else make(params, state)
+    return made
 
 
 def grow(optimizer: ServerOptimizer, before: State, params: Tensors) -> State:

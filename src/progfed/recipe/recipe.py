@@ -6,23 +6,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from torch import Tensor
 from torch.nn import functional
 
 from progfed import rng
-from progfed.codec import Codec, Float, codec
+from progfed.codec import Codec, Float
 from progfed.errors import UsageError
-from progfed.recipe import aggregate as aggregates
-from progfed.recipe import growth as policies
-from progfed.recipe import optimizers as servers
 from progfed.recipe.aggregate import Aggregate, Mean, Weighted, least
-from progfed.recipe.growth import Growth, Plateau
+from progfed.recipe.growth import Growth
 from progfed.recipe.local_optimizer import OptimizerFactory, check_factory
 from progfed.recipe.optimizers import ServerOptimizer, fedavg
 from progfed.recipe.privacy import Privacy
-from progfed.recipe.rate import Constant, Rate, as_rate
+from progfed.recipe.rate import Constant, Rate
+from progfed.recipe.short_forms import SHORT_FORMS
 from progfed.schedule import Phase, Schedule, follow
 from progfed.tensors import Tensors
 
@@ -188,7 +186,7 @@ class Recipe:
     base: Literal["zero", "start"] = field(default="zero", metadata=_LATER)
 
     def __post_init__(self) -> None:
-        for name, understand in _SHORT_FORMS.items():
+        for name, understand in SHORT_FORMS.items():
             object.__setattr__(self, name, understand(getattr(self, name)))  # the way of a frozen dataclass
         if not isinstance(self.schedule, tuple | list) or not all(isinstance(one, Phase) for one in self.schedule):
             raise UsageError(f"a schedule is made by progressive() or end_to_end(), not {self.schedule!r:.60}")
@@ -218,8 +216,7 @@ class Recipe:
             raise UsageError(
                 "privacy needs weighting='uniform' and the mean as aggregate: one client must not count for more"
             )
-
-        if self.privacy is not None and isinstance(self.growth, Plateau):
+        if self.privacy is not None and self.growth is not None and self.growth.reads_loss:
             raise UsageError(
                 "growth by the training loss would tell about clients what no noise hides: use growth=Movement() with "
                 "privacy, which sees only the noisy model"
@@ -258,41 +255,6 @@ class Recipe:
         if self.privacy is None:
             return None
         return self.privacy.spent(number, clients=clients, asked=self.asked(clients))
-
-
-def _named(setting: str, known: dict[str, Any], method: str) -> Callable[[Any], Any]:
-    """A function that reads a setting: a known name stands for its value, and any value must have this method."""
-
-    def understand(value: Any) -> Any:
-        if isinstance(value, str) and value in known:
-            return known[value]
-        fits = hasattr(value, method) or (value is None and None in known.values())
-        if isinstance(value, str | type) or not fits:
-            raise UsageError(f"{setting} takes one of {', '.join(known)}, not {value!r:.60}")
-        return value
-
-    return understand
-
-
-def _codec(value: Any) -> Codec:
-    """A codec as it is; a name becomes the codec of that name."""
-    if isinstance(value, str):
-        return codec(value)
-    if isinstance(value, type) or not hasattr(value, "encode"):
-        raise UsageError(
-            f"up and down take codecs such as Quantize(8), or their names such as 'LQ-8', not {value!r:.60}"
-        )
-    return value  # type: ignore[no-any-return]
-
-
-_SHORT_FORMS: dict[str, Callable[[Any], Any]] = {
-    "rate": as_rate,
-    "up": _codec,
-    "down": _codec,
-    "server": _named("server", servers.NAMED, "update"),
-    "aggregate": _named("aggregate", aggregates.NAMED, "__call__"),
-    "growth": _named("growth", policies.NAMED, "see"),
-}
 
 
 def _skipping(taken: tuple[int, ...], index: int) -> int:

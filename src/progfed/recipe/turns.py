@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from progfed.recipe.growth import Growth, Watch, stalled
+from progfed.recipe.growth import Growth, Watch
 from progfed.recipe.rate import Moment
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase, Schedule, length
@@ -76,7 +76,7 @@ def ending(turn: Turn, recipe: Recipe, watch: Watch, *, loss: float, before: Ten
     if growth is not None and may_end(turn.phase, turn.index, recipe.schedule):
         newest = of_parts(after, [f"E{max(turn.phase.trained_blocks)}"])
         watch = growth.see(watch, loss, sub(newest, before))
-        closes = closes or (done >= growth.least and stalled(growth, watch))
+        closes = closes or growth.ends(watch, done)
     return Ending(
         closes=closes,
         freed=turn.phase.rounds - done if closes else 0,
@@ -115,9 +115,8 @@ def realised(schedule: Schedule, growth: Growth | None, lengths: Sequence[int]) 
 
 def earliest(schedule: Schedule, growth: Growth) -> Schedule:
     """The schedule as it would be if every phase ended as early as the policy allows."""
-    shortest = max(growth.least, 2 * growth.window)
     lengths = [
-        min(phase.rounds, shortest) if may_end(phase, place, schedule) else phase.rounds
+        min(phase.rounds, growth.shortest) if may_end(phase, place, schedule) else phase.rounds
         for place, phase in enumerate(schedule[:-1])
     ]
     return realised(schedule, growth, lengths)

@@ -18,6 +18,7 @@ from progfed.runs.best import Best
 from progfed.runs.checkpoint import Checkpoint
 from progfed.runs.directory import Log, Record, RunDirectory
 from progfed.server.loop import Progress, Round
+from progfed.tensors import Tensors
 from progfed.wire.engine import ClientState
 from progfed.wire.message import model_digest
 from progfed.wire.state import from_tables, grouped, prefixed, to_tables
@@ -43,9 +44,10 @@ class Saver:
         self._unsaved: Progress | None = None
         self._cost, self._last = 0.0, time.perf_counter()
 
-    def add(self, done: Round, record: Record) -> None:
+    def add(self, done: Round, record: Record, judged: Tensors) -> None:
+        """Write down a round; `judged` are the tensors that its metric is of."""
         self._log.append(record)
-        self._best.see(record, done.progress.params)
+        self._best.see(record, judged)
         self._unsaved = done.progress
         if self._every:
             due = done.number % self._every == 0
@@ -89,7 +91,7 @@ def to_checkpoint(progress: Progress, run_id: str, states: dict[int, ClientState
     tensors = {"model": progress.params, "server": prefixed(progress.state), "held": progress.held}
     tensors |= to_tables(states)
     watch = progress.watch
-    if watch.lengths or watch.signal:
+    if watch.lengths or watch.signal or watch.drift or watch.path:
         state["growth"] = {"lengths": watch.lengths, "signal": watch.signal, "path": watch.path}
         tensors["drift"] = watch.drift
     return Checkpoint(progress.round, tensors, state)

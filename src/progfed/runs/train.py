@@ -19,6 +19,7 @@ from progfed.costs.clock import Clock
 from progfed.engines.local import LocalEngine
 from progfed.evaluate import Examiner, check_test
 from progfed.population import FederatedData
+from progfed.recipe.optimizers import evaluated
 from progfed.recipe.recipe import Recipe
 from progfed.runs import checkpoint
 from progfed.runs.best import Best, best_record
@@ -27,7 +28,7 @@ from progfed.runs.experiment import Experiment
 from progfed.runs.exported import write_exported
 from progfed.runs.identity import describe, identity
 from progfed.runs.progress import bar, can_show
-from progfed.runs.resume import Saver, resume, with_secret
+from progfed.runs.resume import Saver, restored, resume, with_secret
 from progfed.runs.snapshots import keeping
 from progfed.schedule import Phase
 from progfed.server.loop import Round, federate
@@ -153,12 +154,13 @@ def recorded(
     try:
         for done in rounds:
             due = done.number % experiment.evaluate_every == 0 or done.closes
-            found = measure(done.phase, done.progress.params) if due else None
+            judged = evaluated(experiment.recipe.server, done.progress.params, done.progress.state)
+            found = measure(done.phase, judged) if due else None
             record = record_of(done, found, named=bool(experiment.metrics))
             record["memory_bytes"] = costs.memory(done.phase, experiment.recipe.local).peak
             if clock is not None:
                 record["device_seconds"] = clock.seconds(used=done.clients, surplus=done.surplus)
-            saver.add(done, record)
+            saver.add(done, record, judged)
             yield record
             if best.given_up:
                 return
@@ -195,11 +197,13 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
     """Write the model and, last, the summary that marks the run as complete."""
     found = checkpoint.load(directory.checkpoints)
     assert found is not None
-    final = checkpoint.to_bytes(found.tensors["model"])
+    trained = restored(found)[0]
+    tensors = evaluated(experiment.recipe.server, trained.params, trained.state)
+    final = checkpoint.to_bytes(tensors)
     files.replace_file(directory.path / "model.safetensors", final)
     records, last = directory.records(), experiment.recipe.schedule[-1]
     if model.origin and last.stage == model.stages:
-        write_exported(directory.path, model, found.tensors["model"])
+        write_exported(directory.path, model, tensors)
     closing, best = records[-1], best_record(records, experiment)
     assert best is not None  # the last round of a phase is always evaluated
     timed = [record["device_seconds"] for record in records if "device_seconds" in record]
