@@ -93,6 +93,7 @@ class Progressive:
         origin: For a model that was split: from the names in its own `state_dict` to the names that the tensors have
             here. Empty for a model that is described by its parts.
         dtypes: The types that tensors of a split model had before they were made float32; `export` gives them back.
+        frozen: A digest of the weights that no side sends because every side has them; empty where there are none.
 
     >>> model = Progressive(
     ...     blocks=(lambda: nn.Linear(2, 3), lambda: nn.Linear(3, 4)),
@@ -113,6 +114,7 @@ class Progressive:
     name: str = "model"
     origin: Mapping[str, str] = field(default_factory=dict)
     dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
+    frozen: str = ""
 
     def __post_init__(self) -> None:
         if not self.blocks or len(self.blocks) != len(self.heads):
@@ -223,9 +225,9 @@ class Progressive:
                 f"export what training has reached at stage {self.stages}"
             )
         load(whole, tensors)
-        held = whole.state_dict()
         if not self.origin:
-            return dict(held)
+            return dict(whole.state_dict())
+        held = {**whole.state_dict(), **dict(whole.named_buffers())}  # what was frozen is a buffer that no file keeps
         return {own: held[name].to(self.dtypes.get(own, held[name].dtype)) for own, name in self.origin.items()}
 
 

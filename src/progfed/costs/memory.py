@@ -49,7 +49,8 @@ def phase_memory(model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
     less time, unless a layer or the loss looks at values.
     """
     module = _shapes(model, phase)
-    numbers = sum(p.numel() for p in module.parameters()) + local.batch * sum(x.numel() for x in leaves(model.example))
+    held = sum(tensor.numel() for tensor in (*module.parameters(), *module.buffers()))
+    numbers = held + local.batch * sum(leaf.numel() for leaf in leaves(model.example))
     if numbers > _SMALL:
         with suppress(Exception):  # whatever is wrong with the step itself is met again, and raised, below
             return _step(module, model.example, local, FakeTensorMode(allow_non_fake_inputs=True))

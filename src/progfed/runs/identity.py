@@ -76,6 +76,7 @@ def describe(value: Any) -> Any:
         return {
             "model": value.name,
             "schema": schema_hash(schema_of(state(value.shapes(Phase(value.stages, 1))))).hex(),
+            **({"frozen": value.frozen} if value.frozen else {}),
         }
     if isinstance(value, FederatedData):
         return _population(value)

@@ -45,7 +45,8 @@ def split(
     M^s is the model's own forward up to the end of block s, then a temporary head; M^S is the whole model, to the bit.
     Blocks end where everything passes through the output of one module. Of several outputs, the loss is that of the
     `logits`, or else of the first tensor. Weights of other floating types are trained as float32, which a warning says,
-    and exported as what they were.
+    and exported as what they were. Parameters that do not require gradients are frozen: they are part of the model on
+    every machine, and neither trained nor sent nor in a run's checkpoints.
 
     Args:
         model: The model; it is not changed.
@@ -93,6 +94,7 @@ def split(
         progressive,
         example=few(example, 1),
         dtypes=dtypes,
+        frozen=assembly.frozen,
         name=f"{name or type(model).__name__}-{_fingerprint(model, progressive, bias)}",
     )
     verify(progressive, assembly.skeleton, inputs, seen.output)
@@ -115,7 +117,8 @@ def _growing(
         made = supplied(heads, stages)
     else:
         task = task or (infer(output, ends) if ends else "classification")
-        room = SHARE * sum(parameter.numel() for parameter in model.parameters()) if known(heads) == "grid" else 0.0
+        learning = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        room = SHARE * learning if known(heads) == "grid" else 0.0
         kind = Kind(task, output, channels, room, seen.mask)
         made = [temporary(kind, end, tied=assembly.embedding(output[-1], end.shape[-1])) for end in ends]
     progressive = Progressive(

@@ -13,6 +13,7 @@ from progfed.errors import UsageError
 from progfed.split.cuts import Names
 from progfed.split.parts import Held, Part, Skeleton
 from progfed.split.trace import copied
+from progfed.wire.message import model_digest
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class Assembly:
         """A function that makes a part."""
         held = self.held.get(part, [])
         return lambda: Part(held)
+
+    @property
+    def frozen(self) -> str:
+        """A digest of the parameters that the user has frozen, names and bits; empty where there are none."""
+        items = sorted((item for held in self.held.values() for item in held if item.frozen), key=lambda i: i.name)
+        return model_digest({item.name: item.value for item in items}).hex() if items else ""
 
     def embedding(self, classes: int, width: int) -> str:
         """The name of the embedding in E_1 with which the model itself scores its classes; empty if there is none."""
@@ -45,7 +52,14 @@ def assemble(model: nn.Module, learns: Names, part: Callable[[str], str]) -> Ass
         if own == name:
             home = part(name)
             learning = name in learns and value.requires_grad
-            item = Held(name, value.detach().cpu().clone(), learning, buffer, persistent)
+            item = Held(
+                name,
+                value.detach().cpu().clone(),
+                learns=learning,
+                frozen=not buffer and not value.requires_grad,
+                buffer=buffer,
+                persistent=persistent,
+            )
             held.setdefault(home, []).append(item)
             homes[name] = home, name
         else:

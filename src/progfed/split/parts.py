@@ -22,12 +22,14 @@ from progfed.tensors import tree_map
 class Held:
     """A tensor of the model that was split, under its name there.
 
-    Only tensors with `learns` are trained. A buffer may be one that no `state_dict` keeps.
+    Only tensors with `learns` are trained. A `frozen` one is a parameter that the user has frozen. A buffer may be one
+    that no `state_dict` keeps.
     """
 
     name: str
     value: Tensor
     learns: bool = False
+    frozen: bool = False
     buffer: bool = False
     persistent: bool = True
 
@@ -37,7 +39,7 @@ class Part(nn.Module):
 
     def __init__(self, held: Sequence[Held]) -> None:
         super().__init__()
-        self._frozen = frozenset(item.name for item in held if not item.learns)
+        self._idle = frozenset(item.name for item in held if not item.learns)
         self._places: dict[str, tuple[nn.Module, str]] = {}
         for item in held:
             *path, leaf = item.name.split(".")
@@ -48,16 +50,18 @@ class Part(nn.Module):
                 owner = owner.get_submodule(step)
             # on the device that is asked for: on `meta` a copy costs nothing
             value = torch.empty_like(item.value, device=torch.get_default_device()).copy_(item.value)
-            if item.buffer:
+            if item.frozen:  # whoever has the model has it already: neither trained, sent nor saved
+                owner.register_buffer(leaf, value, persistent=False)
+            elif item.buffer:
                 owner.register_buffer(leaf, value, persistent=item.persistent)
             else:
                 owner.register_parameter(leaf, nn.Parameter(value, requires_grad=item.learns))
             self._places[item.name] = owner, leaf
 
     def requires_grad_(self, requires_grad: bool = True) -> Part:
-        """As for any module, except that tensors stay frozen that no gradient reaches or that the model had frozen."""
+        """As for any module, except for parameters that no gradient reaches: they stay as they are."""
         for name, parameter in self.named_parameters():
-            parameter.requires_grad_(requires_grad and name not in self._frozen)
+            parameter.requires_grad_(requires_grad and name not in self._idle)
         return self
 
     def tensor(self, name: str) -> Tensor:

@@ -30,6 +30,11 @@ def verify(model: Progressive, skeleton: Skeleton, inputs: Any, output: Tensor) 
                 f"input, its weights and torch's generator, and cannot be split"
             )
         learning = {name: value for name, value in module.named_parameters() if value.requires_grad}
+        newest = f"E{stage}.", f"{model.head(stage)}."
+        if not any(name.startswith(newest) for name in learning):
+            raise UsageError(
+                f"block {stage} and its head are all frozen: take fewer stages, choose other cuts, or freeze less"
+            )
         slopes = torch.autograd.grad(found.sum(), list(learning.values()), allow_unused=True)
         idle = [name for name, slope in zip(learning, slopes, strict=True) if slope is None]
         if idle:
