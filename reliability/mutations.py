@@ -123,6 +123,62 @@ MUTATIONS = (
         "update",
         ("tests/recipe/test_privacy.py", "one_client_moves"),
     ),
+    Mutation(
+        "columns of a report with names of their own",
+        "report/present.py",
+        'f"{field.name}_{name}": getattr(item, name) if item',
+        "f\"{field.name.replace('printed', 'paper')}_{name}\": getattr(item, name) if item",
+        ("tests/report/test_tables.py", "two_columns"),
+    ),
+    Mutation(
+        "evaluation in batches that fit into memory",
+        "evaluate.py",
+        "return max(1, min(BATCH, some * ROOM // max(1, peak)))",
+        "return BATCH",
+        ("tests/test_evaluate.py", "within_its_room"),
+    ),
+    Mutation(
+        "one volume at a time",
+        "evaluate.py",
+        "return max(1, min(BATCH, some * ROOM // max(1, peak)))",
+        "return BATCH",
+        ("tests/test_evaluate.py", "128_cubed"),
+    ),
+    Mutation(
+        "momentum that is kept",
+        "client/learner.py",
+        "            step.resume([kept.get(name) for name in self._replica.names])\n",
+        "            pass\n",
+        ("tests/server/test_loop.py", "momentum_that_is_kept"),
+    ),
+    Mutation(
+        "momentum that outlives a growth",
+        "client/learner.py",
+        "return loss, kept | now",
+        "return loss, now",
+        ("tests/server/test_loop.py", "survivors_keep"),
+    ),
+    Mutation(
+        "compiled models unwrapped",
+        "split/trace.py",
+        'model._modules.get("_orig_mod") or ',
+        "",
+        ("tests/split/test_training.py", "taken_off"),
+    ),
+    Mutation(
+        "compiled layers refused",
+        "split/trace.py",
+        "    if compiled:\n",
+        "    if False:\n",
+        ("tests/split/test_training.py", "compiled_layers"),
+    ),
+    Mutation(
+        "short forms of a recipe",
+        "recipe/recipe.py",
+        "understand(getattr(self, name))",
+        "getattr(self, name)",
+        ("tests/recipe/test_recipe.py", "short_form"),
+    ),
 )
 
 
