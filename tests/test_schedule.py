@@ -181,3 +181,27 @@ def test_freezing_trains_the_newest_block_and_as_many_before_it_as_asked() -> No
         freezing(2, stages=3)
     with pytest.raises(UsageError, match="again is how many earlier blocks learn once more"):
         freezing(9, stages=3, again=-1)
+
+
+def test_the_old_head_learns_beside_the_new_one_at_first() -> None:
+    schedule = progressive(12, stages=3, lengths=(3, 2, 7), overlap=2)
+    assert schedule == (
+        Phase(1, 3, hold=True),
+        Phase(2, 2, heads=(1, 2), hold=True),
+        Phase(3, 2, heads=(2, 3)),
+        Phase(3, 5),
+    )
+    assert progressive(12, stages=3, overlap=0) == progressive(12, stages=3)
+    assert progressive(5, stages=1, overlap=2) == end_to_end(5, stages=1)
+
+
+def test_overlap_takes_no_rounds_from_a_schedule_and_warms_each_block_up_once() -> None:
+    plain, both = (progressive(30, stages=3, warmup=1, overlap=overlap) for overlap in (0, 2))
+    assert length(both) == length(plain) == 30
+    assert [phase for phase in both if phase.warmup] == [phase for phase in plain if phase.warmup]
+    assert length(rescale(both, 60)) == 60
+
+
+def test_a_negative_overlap_is_refused() -> None:
+    with pytest.raises(UsageError, match="overlap is a number of rounds"):
+        progressive(12, stages=3, overlap=-1)

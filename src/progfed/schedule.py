@@ -92,7 +92,13 @@ def end_to_end(rounds: int, *, stages: int) -> Schedule:
 
 
 def progressive(
-    rounds: int, *, stages: int, lengths: Sequence[int] | None = None, warmup: int = 0, hold: bool = True
+    rounds: int,
+    *,
+    stages: int,
+    lengths: Sequence[int] | None = None,
+    warmup: int = 0,
+    hold: bool = True,
+    overlap: int = 0,
 ) -> Schedule:
     """ProgFed (Algorithm 1): train the sub-models M^1, M^2, ... M^S one after the other.
 
@@ -104,16 +110,28 @@ def progressive(
         hold: Whether the recipe's learning-rate schedule, such as a cosine, begins only with the full model, and keeps
             its first rate before. With `hold=False` it runs over all rounds, as in the paper; the full model, which is
             the last to be trained, then begins at a fraction of the rate.
+        overlap: The first rounds of each stage after the first in which the head of the stage before is trained, too,
+            and its loss is added; they are part of the stage's rounds. A shorter stage is all overlap.
 
     Returns:
         A schedule: a tuple of phases.
 
     >>> [(p.stage, p.rounds) for p in progressive(12, stages=3)]
     [(1, 2), (2, 2), (3, 8)]
+    >>> [(p.stage, p.rounds, p.used_heads) for p in progressive(12, stages=2, overlap=2)]
+    [(1, 3, (1,)), (2, 2, (1, 2)), (2, 7, (2,))]
     """
-    stage_rounds = enumerate(_lengths(rounds, stages, lengths), start=1)
-    phases = tuple(Phase(stage, length, hold=hold and stage < stages) for stage, length in stage_rounds)
-    return with_warmup(phases, warmup)
+    if overlap < 0:
+        raise UsageError(f"overlap is a number of rounds, 0 or more, not {overlap}")
+    phases: list[Phase] = []
+    for stage, length in enumerate(_lengths(rounds, stages, lengths), start=1):
+        alone = Phase(stage, length, hold=hold and stage < stages)
+        both = min(overlap, length) if stage > 1 else 0
+        if both:
+            phases.append(replace(alone, rounds=both, heads=(stage - 1, stage)))
+        if both < length:
+            phases.append(replace(alone, rounds=length - both))
+    return with_warmup(tuple(phases), warmup)
 
 
 def freezing(
