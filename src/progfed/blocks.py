@@ -42,6 +42,11 @@ def state(module: nn.Module) -> Tensors:
     return {name: value.detach() for name, value in named.items() if value.is_floating_point()}
 
 
+def buffer_names(module: nn.Module) -> frozenset[str]:
+    """The floating-point buffers among the tensors that training changes."""
+    return frozenset(state(module)) - {name for name, _ in module.named_parameters()}
+
+
 def _lasting(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
     """The buffers of a module that its `state_dict` keeps, by name."""
     for prefix, child in module.named_modules():
@@ -190,6 +195,14 @@ class Progressive:
         """The module of a phase on the `meta` device, made there if its makers allow it: it takes no memory."""
         with torch.device("meta"):
             return self.phase_module(phase).to("meta")
+
+    def buffers(self) -> frozenset[str]:
+        """The floating-point buffers of all blocks and heads, such as BatchNorm's statistics: they travel, and are no
+        parameters."""
+        found: set[str] = set()
+        for stage in range(1, self.stages + 1):
+            found |= buffer_names(self.shapes(Phase(stage, 1)))
+        return frozenset(found)
 
     def at(self, stage: int, tensors: Tensors | None = None, *, seed: int = 0) -> Stage:
         """The sub-model of a stage, M^s, as an ordinary `nn.Module`.

@@ -14,7 +14,6 @@ from progfed.blocks import Progressive
 from progfed.client.learner import Learner
 from progfed.codec import codec
 from progfed.engines.local import LocalEngine
-from progfed.errors import UsageError
 from progfed.population import FederatedData, from_clients
 from progfed.recipe.rate import Constant
 from progfed.recipe.recipe import Local, Recipe
@@ -137,20 +136,6 @@ def test_a_compressed_run_continues_to_the_same_bits(tmp_path: Path, name: str, 
         for key in ("down_bytes", "up_bytes", "flops"):
             assert again["cost"][key] == whole["cost"][key]
         assert len(RunDirectory(folder).records()) == whole["rounds"]
-
-
-def test_a_lossy_codec_and_running_statistics_do_not_mix() -> None:
-    model = Progressive(
-        blocks=(lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)),),
-        heads=(lambda: nn.Linear(4, 3),),
-        example=torch.zeros(1, 6),
-        name="normed",
-    )
-    recipe = tiny_recipe(schedule=end_to_end(1, stages=1), up=codec("LQ-8"))
-    with pytest.raises(
-        UsageError, match=r"normed has running statistics .* LQ-8 would distort: use a model with group"
-    ):
-        rounds(model, tiny_data(), recipe)
 
 
 def test_full_participation_changes_are_planned_exactly() -> None:

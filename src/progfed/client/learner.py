@@ -20,6 +20,7 @@ from progfed.client.torch_optimizer import stepper
 from progfed.codec import Float, feedback
 from progfed.errors import DataError, MessageError, ProgfedError, TrainingError, UsageError
 from progfed.population import Examples, FederatedData, Fetched, Held, misfit, not_finite
+from progfed.recipe.buffers import with_exact_buffers
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
 from progfed.tensors import Tensors, add, of_parts
@@ -37,7 +38,8 @@ class Learner:
     def __init__(
         self, model: Progressive, data: FederatedData, recipe: Recipe, run_id: str, *, device: str = "cpu"
     ) -> None:
-        self._model, self._data, self._recipe, self._run_id, self._device = model, data, recipe, run_id, device
+        self._model, self._data, self._run_id, self._device = model, data, run_id, device
+        self._recipe = with_exact_buffers(recipe, model)
         self._phase: Phase | None = None
         self._source: tuple[bytes, bytes] = b"", b""
 

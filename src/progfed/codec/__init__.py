@@ -1,6 +1,7 @@
 """Codecs: how named tensors become the bytes of a message, and back."""
 
 from progfed.codec.base import LIMIT, Codec, Float, Schema, numel, schema_of
+from progfed.codec.buffers import ExactBuffers
 from progfed.codec.chain import Chain
 from progfed.codec.dither import Dither
 from progfed.codec.eden import Eden
@@ -18,6 +19,7 @@ __all__ = [
     "Codec",
     "Dither",
     "Eden",
+    "ExactBuffers",
     "Float",
     "Half",
     "Quantize",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from progfed.blocks import Progressive
 from progfed.costs.memory import PhaseMemory, phase_memory
 from progfed.costs.phase import Cost, PhaseCost, phase_cost, trained_parameters, up_schema
+from progfed.recipe.buffers import with_exact_buffers
 from progfed.recipe.recipe import Local, Recipe
 from progfed.schedule import Phase
 from progfed.wire.message import message_size
@@ -46,7 +47,7 @@ class Costs:
 
     def longest_update(self, recipe: Recipe) -> int:
         """The length of the longest update of any phase of a recipe, in bytes; a bound where the codec is not exact."""
-        phases = dict.fromkeys(map(_alike, recipe.schedule))
+        recipe, phases = with_exact_buffers(recipe, self.model), dict.fromkeys(map(_alike, recipe.schedule))
         return max(message_size(recipe.up, up_schema(self.model, phase)) for phase in phases)
 
 

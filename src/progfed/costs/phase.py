@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from progfed import rng
 from progfed.blocks import Progressive, state
+from progfed.blocks import buffer_names as buffers_of
 from progfed.codec import Schema, schema_of
 from progfed.schedule import Phase
 from progfed.tensors import leaves, of_parts, part, tree_map
@@ -67,8 +68,7 @@ def trained_parameters(model: Progressive, phase: Phase) -> int:
 
 def buffer_names(model: Progressive, phase: Phase) -> frozenset[str]:
     """The floating-point buffers of a phase, such as BatchNorm's statistics."""
-    module = model.shapes(phase)
-    return frozenset(state(module)) - {name for name, _ in module.named_parameters()}
+    return buffers_of(model.shapes(phase))
 
 
 def per_example(model: Progressive, phase: Phase) -> int:

@@ -10,6 +10,7 @@ from torch import nn
 
 from progfed.blocks import Progressive
 from progfed.costs import Costs, PhaseMemory
+from progfed.recipe.buffers import with_exact_buffers
 from progfed.recipe.recipe import Recipe
 from progfed.runs.experiment import Experiment
 from progfed.runs.plan import Known, Plan, costs_of, plan, relative
@@ -63,8 +64,8 @@ class Overview:
 def overview(experiment: Experiment) -> Overview:
     """Look at the model and the schedule of an experiment; its data are not touched."""
     known: Known = {}
-    costs, recipe = costs_of(experiment, known), experiment.recipe
-    model = costs.model
+    costs = costs_of(experiment, known)
+    model, recipe = costs.model, with_exact_buffers(experiment.recipe, costs.model)
     whole = replace(recipe, schedule=end_to_end(length(recipe.schedule), stages=model.stages))
     ours = plan(experiment, known)
     baseline = plan(replace(experiment, recipe=whole), known)

@@ -19,6 +19,7 @@ from progfed.costs.published import paper_bytes
 from progfed.devices import Device
 from progfed.errors import UsageError
 from progfed.population import FederatedData
+from progfed.recipe.buffers import with_exact_buffers
 from progfed.recipe.turns import earliest
 from progfed.runs.experiment import Experiment
 from progfed.runs.identity import describe
@@ -53,8 +54,9 @@ def plan(experiment: Experiment, known: Known | None = None, *, device: Device |
     which a client takes part on average.
     """
     known = {} if known is None else known
-    costs, recipe = costs_of(experiment, known), experiment.recipe
-    model = costs.model
+    costs = costs_of(experiment, known)
+    model, recipe = costs.model, with_exact_buffers(experiment.recipe, costs.model)
+    experiment = replace(experiment, recipe=recipe)
     deepest: Sequence[int] = getattr(experiment.data, "deepest", ())
     clients: int = experiment.clients or getattr(experiment.data, "clients", 0)
     check(model, recipe, deepest, clients=clients)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from progfed.blocks import Progressive
-from progfed.codec import LIMIT, Float
+from progfed.codec import LIMIT
 from progfed.costs.phase import buffer_names
 from progfed.errors import TrainingError, UsageError
 from progfed.recipe import optimizers
@@ -35,18 +35,11 @@ def check(model: Progressive, recipe: Recipe, deepest: Sequence[int], *, clients
     if recipe.privacy:
         accounting()
         recipe.privacy.hidden(recipe.seed)
-    lossy = [codec.name for codec in (recipe.up, recipe.down) if codec.name != Float().name]
     largest = max(recipe.schedule, key=lambda phase: phase.stage)
-    buffers = buffer_names(model, largest) if lossy or recipe.privacy else frozenset()
-    if buffers and recipe.privacy:
+    if recipe.privacy and (buffers := buffer_names(model, largest)):
         raise UsageError(
             f"{model.name} has running statistics ({min(buffers)}, …), whose scale no clipping norm fits: "
             "train with privacy on a model with group normalisation"
-        )
-    if buffers:
-        raise UsageError(
-            f"{model.name} has running statistics ({min(buffers)}, …) that {lossy[0]} would distort: "
-            "use a model with group normalisation, or send floats"
         )
     if clients:
         recipe.check_population(clients)

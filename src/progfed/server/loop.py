@@ -14,6 +14,7 @@ from progfed.costs import Cost, Costs
 from progfed.costs.published import cohort_bytes
 from progfed.population import check_deepest
 from progfed.recipe import optimizers
+from progfed.recipe.buffers import with_exact_buffers
 from progfed.recipe.growth import Watch
 from progfed.recipe.recipe import Recipe
 from progfed.recipe.turns import ending, next_turn
@@ -82,6 +83,7 @@ def federate(
     """
     check_deepest(deepest, len(sizes))
     check(model, recipe, deepest, clients=len(sizes))
+    recipe = with_exact_buffers(recipe, model)
     progress, costs = start or Progress(), Costs(model)
     while turn := next_turn(recipe, progress.round, progress.watch):
         began, lr = time.perf_counter(), recipe.rate(turn.moment)
