@@ -7,6 +7,7 @@ import mmap
 import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from conversation import converse
@@ -14,8 +15,7 @@ from torch import Tensor, nn
 from workloads import WORKLOADS, Workload, clients
 
 from progfed.blocks import Progressive
-from progfed.client.learner import Learner
-from progfed.client.sgd import Sgd
+from progfed.client.visit import ClientVisit
 from progfed.costs.phase import phase_cost
 from progfed.engines.local import LocalEngine
 from progfed.models import convnet_cifar, convnet_mnist, resnet18
@@ -61,15 +61,15 @@ class Meter:
 
     def __init__(self, workers: int) -> None:
         self._room = mmap.mmap(-1, 16 * 64)
-        step = Learner._step
+        learn = ClientVisit.learn
 
-        def timed(learner: Learner, batch: Examples, sgd: Sgd) -> Tensor:
+        def timed(visit: ClientVisit, batch: Examples, **options: Any) -> Tensor:
             began = time.thread_time()
-            loss = step(learner, batch, sgd)
+            loss = learn(visit, batch, **options)
             self._add(time.thread_time() - began)
             return loss
 
-        Learner._step = timed  # type: ignore[method-assign]
+        ClientVisit.learn = timed  # type: ignore[method-assign]
 
     def _add(self, seconds: float) -> None:
         place = 16 * (torch.multiprocessing.current_process()._identity or (0,))[-1]

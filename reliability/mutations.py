@@ -146,16 +146,16 @@ MUTATIONS = (
     ),
     Mutation(
         "momentum that is kept",
-        "client/learner.py",
-        "            step.resume([kept.get(name) for name in self._replica.names])\n",
+        "client/visit.py",
+        "            step.resume([self._velocity.get(name) for name in self._learning])\n",
         "            pass\n",
         ("tests/server/test_loop.py", "momentum_that_is_kept"),
     ),
     Mutation(
         "momentum that outlives a growth",
-        "client/learner.py",
-        "return loss, kept | now",
-        "return loss, now",
+        "client/visit.py",
+        "self._velocity |= zip(self._learning, step.velocity, strict=False)",
+        "self._velocity = dict(zip(self._learning, step.velocity, strict=False))",
         ("tests/server/test_loop.py", "survivors_keep"),
     ),
     Mutation(

@@ -11,9 +11,13 @@ from progfed.metrics import Metric
 from progfed.old_paths import install as _find_old_paths
 from progfed.population import Examples, FederatedData, from_clients
 from progfed.recipe.ema import Ema
+from progfed.recipe.feddyn import FedDyn
+from progfed.recipe.method import Method, Visit
 from progfed.recipe.optimizers import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
+from progfed.recipe.personal import Personal
 from progfed.recipe.rate import Constant, Cosine, MultiStep, PerStage, Restart
 from progfed.recipe.recipe import Local, Recipe, StepLimit
+from progfed.recipe.scaffold import Scaffold
 from progfed.runs.experiment import Experiment
 from progfed.runs.train import run
 from progfed.schedule import Phase, end_to_end, freezing, progressive
@@ -33,20 +37,25 @@ __all__ = [
     "Ema",
     "Examples",
     "Experiment",
+    "FedDyn",
     "FederatedData",
     "Local",
     "LocalEngine",
+    "Method",
     "Metric",
     "MultiStep",
     "PerStage",
+    "Personal",
     "Phase",
     "ProgfedError",
     "Progressive",
     "Quantize",
     "Recipe",
     "Restart",
+    "Scaffold",
     "Sparsify",
     "StepLimit",
+    "Visit",
     "end_to_end",
     "fedadagrad",
     "fedadam",

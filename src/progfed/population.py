@@ -263,6 +263,8 @@ class FederatedData:
         devices: The machine of each client, by which a clock counts the seconds of a round: one `Device` for each
             client, one for all, the name of a preset such as `"phone"`, or a `DeviceMix` to draw from. It changes
             nothing in training. Empty: no clock.
+        own_tests: A function from the number of a client to the examples that it tests a model on itself; see
+            `OnClients`. None: clients have none.
     """
 
     sizes: Sequence[int]
@@ -274,6 +276,7 @@ class FederatedData:
     deepest: Sequence[int] = ()
     plain: Callable[[Examples], Examples] | None = None
     devices: Sequence[Device] = ()
+    own_tests: Callable[[int], Examples | Source] | None = None
 
     def __post_init__(self) -> None:
         if not hasattr(self.sizes, "__len__"):
@@ -296,6 +299,15 @@ class FederatedData:
             raise DataError(f"{where} has no examples: leave it out of the population")
         if number != self.sizes[index]:
             raise DataError(f"{where} was declared with {self.sizes[index]} examples, but has {number}")
+        return held
+
+    def client_test(self, index: int) -> Held | None:
+        """The examples on which a client tests a model itself, checked; None where clients have none."""
+        if self.own_tests is None:
+            return None
+        held = readable(self.own_tests(index), f"{self.name}: the test examples of client {index}", self.classes)
+        if not held.number:
+            raise DataError(f"{self.name}: client {index} has no examples to test on: give each client some, or none")
         return held
 
     def test_examples(self) -> Held:

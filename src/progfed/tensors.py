@@ -31,6 +31,11 @@ def part(name: str) -> str:
     return name.split(".", 1)[0]
 
 
+def aside(name: str) -> bool:
+    """Whether a tensor travels beside those of the model: `c/E2.weight` does, `E2.weight` does not."""
+    return "/" in part(name)
+
+
 def of_parts(tensors: Mapping[str, Tensor], parts: Iterable[str]) -> Tensors:
     """The entries that belong to these parts of the model."""
     wanted = set(parts)
@@ -80,6 +85,20 @@ def bounded(tensors: Mapping[str, Tensor], limit: float) -> bool:
     """
     ranges = [value.aminmax() for value in tensors.values() if value.numel()]
     return all(float(low) >= -limit and float(high) <= limit for low, high in ranges)
+
+
+def prefixed(groups: Mapping[str, Mapping[str, Tensor]] | Mapping[int, Mapping[str, Tensor]]) -> Tensors:
+    """`a: x, y` and `b: x` as `a/x, a/y, b/x`."""
+    return {f"{group}/{name}": value for group, tensors in groups.items() for name, value in tensors.items()}
+
+
+def grouped(tensors: Mapping[str, Tensor]) -> dict[str, Tensors]:
+    """`a/x, a/y, b/x` as `a: x, y` and `b: x`."""
+    groups: dict[str, Tensors] = {}
+    for key, value in tensors.items():
+        group, name = key.split("/", 1)
+        groups.setdefault(group, {})[name] = value
+    return groups
 
 
 T = TypeVar("T")

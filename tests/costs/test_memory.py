@@ -141,7 +141,7 @@ def test_counting_draws_from_nobodys_generator() -> None:
 def allocated(model: Progressive, phase: Phase, local: Local) -> int:
     """The peak of a real step, from the events of torch's allocator."""
     replica = Replica(model, phase, "cpu")
-    step = Sgd(replica.learning, local, 0.01)
+    step = Sgd(list(replica.params.values()), local, 0.01)
     inputs = fast_inputs(torch.zeros(local.batch, *model.example.shape[1:]))
     targets = torch.zeros(local.batch, dtype=torch.int64)
     step(total_loss(local.loss, replica.module(inputs), targets))  # so that momentum is there

@@ -11,7 +11,7 @@ import torch
 from progfed import rng
 from progfed.blocks import Progressive, hold
 from progfed.client.learner import Learner
-from progfed.codec import codec
+from progfed.codec import codec, schema_of
 from progfed.engines.local import LocalEngine
 from progfed.errors import TrainingError, UsageError
 from progfed.population import FederatedData
@@ -45,7 +45,7 @@ def test_what_arrives_is_the_start_and_the_decoded_change_since_then(name: str) 
     start = hold({}, model, phase, seed=recipe.seed)
     params = {key: value + torch.randn(value.shape, generator=rng.generator(3, key)) for key, value in start.items()}
     envelope = Envelope(DOWN, RUN, 1, 2)
-    message = broadcast(params, {}, model, recipe, envelope, [phase]).messages[phase]
+    message = broadcast(params, {}, model, recipe, envelope, {phase: schema_of(params)}).messages[phase]
     schema = {key: tuple(value.shape) for key, value in sorted(params.items())}
     _, change = unseal(message, replace(envelope, base=model_digest(start)), schema, recipe.down)
     encoded = recipe.down.encode(sub(params, start), rng.number(recipe.seed, "down", 1))
@@ -61,7 +61,7 @@ def test_nothing_is_lost_before_the_first_round(name: str) -> None:
     model, recipe, phase = tiny_model(), tiny_recipe(down=codec(name), base="start"), Phase(1, 1)
     start = hold({}, model, phase, seed=recipe.seed)
     learner = Learner(model, tiny_data(), recipe, RUN)
-    message = broadcast(start, {}, model, recipe, Envelope(DOWN, RUN, 1, 1), [phase]).messages[phase]
+    message = broadcast(start, {}, model, recipe, Envelope(DOWN, RUN, 1, 1), {phase: schema_of(start)}).messages[phase]
     learner(Task(0, 1, phase, 0.1, message), {})
     assert same(learner._received, start)
 
@@ -109,7 +109,8 @@ def test_the_change_since_the_start_is_sent_with_less_noise_than_the_model() -> 
     for base in ("zero", "start"):
         recipe = tiny_recipe(down=codec("DQ-1.5"), base=base)
         learner = Learner(model, tiny_data(), recipe, RUN)
-        message = broadcast(trained, {}, model, recipe, Envelope(DOWN, RUN, 1, 3), [phase]).messages[phase]
+        envelope, schemas = Envelope(DOWN, RUN, 1, 3), {phase: schema_of(trained)}
+        message = broadcast(trained, {}, model, recipe, envelope, schemas).messages[phase]
         learner(Task(0, 1, phase, 0.1, message), {})
         errors[base] = norm(sub(learner._received, trained))
     assert errors["start"] < 0.5 * errors["zero"]
@@ -123,7 +124,7 @@ def test_a_client_that_starts_from_other_weights_refuses_the_model() -> None:
     recipe = tiny_recipe(down=codec("LQ-8"), base="start")
     model, phase = tiny_model(), Phase(1, 1)
     start = hold({}, model, phase, seed=recipe.seed)
-    message = broadcast(start, {}, model, recipe, Envelope(DOWN, RUN, 1, 1), [phase]).messages[phase]
+    message = broadcast(start, {}, model, recipe, Envelope(DOWN, RUN, 1, 1), {phase: schema_of(start)}).messages[phase]
     other = Learner(model, tiny_data(), replace(recipe, seed=recipe.seed + 1), RUN)
     with pytest.raises(TrainingError, match=r"cannot be used .* same version, and of the same experiment"):
         other(Task(0, 1, phase, 0.1, message), {})

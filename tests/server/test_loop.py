@@ -154,7 +154,7 @@ def test_one_client_with_one_batch_equals_plain_torch_sgd() -> None:
 
 
 def test_local_sgd_equals_torch_sgd_over_many_batches() -> None:
-    from progfed.client.learner import Sgd
+    from progfed.client.sgd import Sgd
 
     draw = torch.Generator().manual_seed(0)
     ours = [torch.randn(3, 2, generator=draw).requires_grad_()]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,17 +13,16 @@ from torch import Tensor
 
 from progfed import rng
 from progfed.blocks import Progressive, hold
-from progfed.client.batches import Ahead, Batches
-from progfed.client.replica import Replica, total_loss
-from progfed.client.sgd import Sgd
-from progfed.client.torch_optimizer import stepper
+from progfed.client.batches import Batches
+from progfed.client.replica import Replica
+from progfed.client.visit import ClientVisit, Place
 from progfed.codec import Float, feedback
-from progfed.errors import DataError, MessageError, ProgfedError, TrainingError, UsageError
-from progfed.population import Examples, FederatedData, Fetched, Held, misfit, not_finite
+from progfed.errors import DataError, MessageError, TrainingError, UsageError
+from progfed.population import FederatedData, Held, not_finite
 from progfed.recipe.buffers import with_exact_buffers
 from progfed.recipe.recipe import Recipe
-from progfed.schedule import Phase
-from progfed.tensors import Tensors, add, of_parts
+from progfed.schedule import Phase, Schedule
+from progfed.tensors import Tensors, add, aside, grouped, of_parts
 from progfed.wire.engine import ClientState, Task, Update
 from progfed.wire.message import ASK, CHANGE, DOWN, UP, Envelope, kind_of, model_digest, seal, seal_body, unseal
 
@@ -49,43 +48,65 @@ class Learner:
         A client that does not hold the model that a change starts from asks for a whole one instead.
         """
         if task.phase != self._phase:
-            self._replica, self._phase = Replica(self._model, task.phase, self._device), task.phase
-            self._takes_one: bool | None = None
-            self._start: Tensors = {}
+            self._enter(task.phase)
         if not self._receive(task, remembered):
             envelope = Envelope(ASK, self._run_id, task.round, task.phase.stage, task.client)
             return Update(task.client, seal(envelope, {}, Float(), 0)), remembered
-        self._replica.load(self._there)
+        start = self._there | self._own(remembered)
+        self._replica.load(start)
         examples = self._data.client(task.client)
+        visit = self._visit(task, examples, start, remembered)
         with rng.default(self._recipe.seed, "dropout", task.round, task.client):
-            loss, velocity = self._train(task, examples, remembered)
-        change, number = self._replica.change(self._there), examples.number
-        if change is not None and math.isfinite(loss):
+            self._recipe.method.train(visit)
+        visit.finish()
+        loss, number = visit.mean_loss(), examples.number
+        change, kept = self._replica.change(start), visit.state() | self._private(remembered)
+        if change is not None and math.isfinite(loss) and visit.sound:
             with suppress(MessageError):  # the codec cannot hold such numbers
-                message, kept = self._reply(task, change, number, loss, remembered)
-                return Update(task.client, message), kept | ({"velocity": velocity} if velocity else {})
+                message, held = self._reply(task, change | self._beside(visit), number, loss, remembered)
+                return Update(task.client, message), held | kept
         if wrong := not_finite(examples):  # looked for only now: a model may well take such numbers
             raise DataError(f"{self._named(task)} has {wrong}, and training on them fails: mend or remove them")
-        message, kept = self._refused(task, number, remembered)
-        return Update(task.client, message), kept | {key: remembered[key] for key in ("velocity",) if key in remembered}
+        message, held = self._refused(task, number, remembered)
+        before = {kind: tensors for kind, tensors in remembered.items() if kind not in ("held", "lost")}
+        return Update(task.client, message), held | before
+
+    def _enter(self, phase: Phase) -> None:
+        """Make the module of a phase, and what is the same for all its clients."""
+        recipe = self._recipe
+        self._replica, self._phase = Replica(self._model, phase, self._device, recipe.method), phase
+        self._takes_one: bool | None = None
+        self._start: Tensors = {}
+        coming = _from(phase, recipe.schedule)
+        self._place = Place(
+            module=self._replica.module,
+            params=self._replica.params,
+            trained=self._replica.trained,
+            parts=frozenset(self._model.parts(phase)),
+            lasting=frozenset(name for later in (phase, *coming) for name in self._model.parts(later)),
+            local=recipe.local,
+            device=self._device,
+            example=self._model.example,
+        )
 
     def _receive(self, task: Task, remembered: ClientState) -> bool:
         """Decode the model in the task, unless the client before got the same; False where it cannot be decoded."""
+        recipe = self._recipe
         expected = Envelope(DOWN, self._run_id, task.round, task.phase.stage)
-        kind, base, codec = kind_of(task.message), dict[str, Tensor](), self._recipe.down
+        kind, base, codec = kind_of(task.message), dict[str, Tensor](), recipe.downward
         if kind == CHANGE:
-            base = hold(remembered.get("held", {}), self._model, task.phase, seed=self._recipe.seed)
+            base = self._shared(hold(remembered.get("held", {}), self._model, task.phase, seed=recipe.seed))
             expected = replace(expected, kind=CHANGE, base=model_digest(base))
-        elif self._recipe.base == "start":
-            base = self._initial(task.phase)
+        elif recipe.base == "start":
+            base = self._shared(self._initial(task.phase))
             expected = replace(expected, base=self._initial_digest)
-        elif self._recipe.delta:
-            codec = Float()
+        elif recipe.delta:
+            codec = recipe.with_method(Float())
         source = task.message, expected.base
         if source[0] is self._source[0] and source[1] == self._source[1]:
             return True
         try:
-            _, tensors = unseal(task.message, expected, self._replica.schema, codec)
+            _, tensors = unseal(task.message, expected, self._replica.down, codec)
         except MessageError as error:
             if error.reason == "base" and kind == CHANGE:
                 return False
@@ -93,7 +114,8 @@ class Learner:
                 f"client {task.client}, round {task.round}: the model that it was sent cannot be used ({error}): "
                 "are server and client of the same version, and of the same experiment?"
             ) from error
-        self._received = add(base, tensors) if base else tensors
+        beside = {name: tensors.pop(name).to(self._device) for name in list(tensors) if aside(name)}
+        self._received, self._sent = add(base, tensors) if base else tensors, grouped(beside)
         self._there = {name: value.to(self._device) for name, value in self._received.items()}
         self._source = source
         return True
@@ -102,55 +124,78 @@ class Learner:
         """The initial parameters of a phase, which are made once for all its clients."""
         if not self._start:
             self._start = hold({}, self._model, phase, seed=self._recipe.seed)
-            self._initial_digest = model_digest(self._start)
+            self._initial_digest = model_digest(self._shared(self._start))
         return self._start
+
+    def _shared(self, tensors: Tensors) -> Tensors:
+        """Those that are not private."""
+        private = self._replica.private
+        return {name: value for name, value in tensors.items() if name not in private} if private else tensors
+
+    def _own(self, remembered: ClientState) -> Tensors:
+        """The private tensors of a client: those that it has kept, and initial ones."""
+        if not self._replica.private:
+            return {}
+        kept, fresh = remembered.get("private", {}), self._initial(self._replica.phase)
+        return {name: kept.get(name, fresh[name]).to(self._device) for name in self._replica.private}
+
+    def _private(self, remembered: ClientState) -> ClientState:
+        """The private tensors that a client keeps: those of this phase, and those that a later one may need."""
+        before = of_parts(remembered.get("private", {}), self._place.lasting)
+        kept = before | self._replica.own()
+        return {"private": kept} if kept else {}
+
+    def _visit(self, task: Task, examples: Held, start: Tensors, remembered: ClientState) -> ClientVisit:
+        key = (self._recipe.seed, "masks", task.round, task.client)
+        if self._replica.draws_at_random:
+            self._replica.draws.generator = rng.generator(*key)
+        return ClientVisit(
+            task,
+            self._place,
+            examples,
+            self._batches(task),
+            start=start,
+            sent=self._sent,
+            remembered=remembered,
+            test=partial(self._data.client_test, task.client),
+            takes_one=self._learns_from_one,
+            named=self._named(task),
+        )
+
+    def _beside(self, visit: ClientVisit) -> Tensors:
+        """What the visit sends beside the update, as it was announced."""
+        wanted = {name: shape for name, shape in self._replica.up.items() if aside(name)}
+        found = {name: tuple(value.shape) for name, value in visit.beside.items()}
+        if found != wanted:
+            wrong = min(name for name in found.keys() | wanted if found.get(name) != wanted.get(name))
+            raise UsageError(
+                f"{type(self._recipe.method).__name__} sends {wrong} as {found.get(wrong, 'nothing')} where its `up` "
+                f"says {wanted.get(wrong, 'nothing')}: make them agree"
+            )
+        return {name: value.float() for name, value in visit.beside.items()}
 
     def _reply(
         self, task: Task, change: Tensors, examples: int, loss: float, remembered: ClientState
     ) -> tuple[bytes, ClientState]:
-        """The update as a message, and what this client keeps for the next round."""
-        recipe = self._recipe
+        """The update as a message, and what this client keeps of model and codec for the next round."""
+        recipe, schema = self._recipe, self._replica.up
         envelope = Envelope(UP, self._run_id, task.round, task.phase.stage, task.client, examples, loss)
         key = rng.number(recipe.seed, "up", task.round, task.client)
         kept: ClientState = {"held": self._received} if recipe.delta else {}
         if not recipe.feedback:
-            return seal_body(envelope, self._replica.trained, recipe.up, recipe.up.encode(change, key)), kept
+            return seal_body(envelope, schema, recipe.upward, recipe.upward.encode(change, key)), kept
         before = of_parts(remembered.get("lost", {}), self._model.parts(task.phase))
-        body, lost = feedback(recipe.up, change, before, key)
-        return seal_body(envelope, self._replica.trained, recipe.up, body), {**kept, "lost": {**before, **lost}}
+        body, lost = feedback(recipe.upward, change, before, key)
+        lost = {name: value for name, value in lost.items() if not aside(name)}
+        return seal_body(envelope, schema, recipe.upward, body), {**kept, "lost": {**before, **lost}}
 
     def _refused(self, task: Task, examples: int, remembered: ClientState) -> tuple[bytes, ClientState]:
         """A reply without a change, whose loss the server refuses; `lost` goes into it if the codec can hold it."""
-        nothing = {name: torch.zeros(shape) for name, shape in self._replica.trained.items()}
+        nothing = {name: torch.zeros(shape) for name, shape in self._replica.up.items()}
         try:
             return self._reply(task, nothing, examples, math.nan, remembered)
         except MessageError:
             return self._reply(task, nothing, examples, math.nan, {})
-
-    def _train(self, task: Task, examples: Held, remembered: ClientState) -> tuple[float, Tensors]:
-        """Training over the client's examples; returns the mean loss, and the momentum where it is kept."""
-        step = stepper(self._replica.learning, self._recipe.local, task.lr)
-        kept = of_parts(remembered.get("velocity", {}), self._model.parts(task.phase))
-        if kept and isinstance(step, Sgd):
-            step.resume([kept.get(name) for name in self._replica.names])
-        if self._replica.draws_at_random:
-            self._replica.draws.generator = rng.generator(self._recipe.seed, "masks", task.round, task.client)
-        batches = Ahead(self._batches(task)(examples))
-        take = batches.beside(step) if isinstance(examples, Fetched) and examples.ahead else step
-        least = min(2, examples.number, self._recipe.local.batch)
-        losses = [
-            (self._step(batch, take, task), len(batch.targets))
-            for batch in batches
-            if len(batch.targets) >= least or self._learns_from_one(batch.inputs)
-        ]
-        step.finish()
-        # looked at only now: on a GPU each look would wait for the step before it
-        total = sum(float(loss) * number for loss, number in losses)
-        loss = total / max(1, sum(number for _, number in losses))
-        if not self._recipe.local.keep_momentum or not isinstance(step, Sgd):
-            return loss, {}
-        now = {name: value.cpu().contiguous() for name, value in zip(self._replica.names, step.velocity, strict=False)}
-        return loss, kept | now
 
     def _batches(self, task: Task) -> Batches:
         return Batches(
@@ -184,22 +229,11 @@ class Learner:
                     drawn.set_state(before)
         return self._takes_one
 
-    def _step(self, batch: Examples, step: Callable[[Tensor], None], task: Task) -> Tensor:
-        """Forward, backward and a step of the optimizer, unless the loss forbids it; returns the loss."""
-        local, outputs = self._recipe.local, None
-        try:
-            outputs = self._replica.module(batch.inputs)
-            loss = total_loss(local.loss, outputs, batch.targets)
-        except ProgfedError:
-            raise
-        except Exception as error:
-            raise misfit(error, batch, self._model.example, self._named(task), outputs=outputs) from error
-        if not isinstance(loss, Tensor) or loss.dim():
-            found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise UsageError(f"the loss gives {found} where training needs a tensor of one number: return the mean")
-        if local.skip_above == math.inf or loss < local.skip_above:  # who has no limit does not wait for the number
-            step(loss)
-        return loss.detach()
-
     def _named(self, task: Task) -> str:
         return f"{self._data.name}: client {task.client}"
+
+
+def _from(phase: Phase, schedule: Schedule) -> Schedule:
+    """The phases from the first one like this on; all of them where none is, as for a weak client."""
+    alike = [place for place, one in enumerate(schedule) if (one.stage, one.trains) == (phase.stage, phase.trains)]
+    return schedule[alike[0] :] if alike else schedule

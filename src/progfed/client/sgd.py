@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from torch.nn.utils import get_total_norm
 
 from progfed.recipe.recipe import Local
 
+Pulls = Callable[[], Sequence[Tensor | None]]
+"""What is added to the gradient of each parameter in turn, if anything is."""
 _LANES = 8
 
 
@@ -41,7 +43,8 @@ def clipped(grads: Sequence[Tensor], norm: float) -> list[Tensor]:
 class Sgd:
     """SGD with clipping, weight decay, FedProx's pull towards the start, and momentum: `torch.optim.SGD` to the bit.
 
-    One fused pass over memory instead of four. Its kernel rounds the last few elements differently where momentum
+    `taken` counts the steps, and `pulls`, where it is set, says what is added to the gradients of each. One fused pass
+    over memory instead of four. Its kernel rounds the last few elements differently where momentum
     meets a length that no vector register divides; those few small tensors take the plain operations.
     """
 
@@ -55,6 +58,8 @@ class Sgd:
         self._velocity: list[Tensor] = []
         self._gathered: list[Tensor] = []
         self._waiting = 0
+        self.taken = 0
+        self.pulls: Pulls | None = None
         # `_pull` takes care of weight decay where there is a pull: the order of the sum is part of the result
         self._decay = 0.0 if local.prox else local.weight_decay
 
@@ -98,6 +103,9 @@ class Sgd:
                 grads = clipped(grads, self._norm)
             if self._local.prox:
                 self._pull(grads)
+            if self.pulls is not None:
+                grads = [grad if by is None else grad + by for grad, by in zip(grads, self.pulls(), strict=True)]
+            self.taken += 1
             first = bool(self._local.momentum) and not self._velocity
             if first:
                 self._velocity = [torch.zeros_like(p) for p in self._parameters]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from progfed.client.sgd import Sgd
+from progfed.client.sgd import Pulls, Sgd
 from progfed.recipe.local_optimizer import made
 from progfed.recipe.recipe import Local
 
@@ -21,8 +21,8 @@ def stepper(parameters: Sequence[Tensor], local: Local, lr: float) -> Sgd | Torc
 class TorchOptimizer:
     """Steps with the optimizer of `Local.optimizer`, whose state begins anew.
 
-    The gradients of `accumulate` losses are averaged; then they are clipped, FedProx's pull is added, and the step is
-    taken.
+    The gradients of `accumulate` losses are averaged; then they are clipped, FedProx's pull and that of a method are
+    added, and the step is taken.
     """
 
     def __init__(self, parameters: Sequence[Tensor], local: Local, lr: float) -> None:
@@ -33,6 +33,8 @@ class TorchOptimizer:
         self._optimizer = made(local.optimizer, parameters, lr=lr, **settings)
         self._optimizer.zero_grad()
         self._waiting = 0
+        self.taken = 0
+        self.pulls: Pulls | None = None
 
     def __call__(self, loss: Tensor) -> None:
         """Add the gradients of a loss, and take a step where enough of them have come together."""
@@ -53,6 +55,10 @@ class TorchOptimizer:
         for p, start in zip(self._parameters, self._start, strict=False):
             if p.grad is not None:
                 p.grad.add_(p.detach() - start, alpha=self._local.prox)
+        for p, by in zip(self._parameters, self.pulls() if self.pulls is not None else (), strict=False):
+            if by is not None:
+                p.grad = by.clone() if p.grad is None else p.grad.add_(by)
         self._optimizer.step()
+        self.taken += 1
         self._optimizer.zero_grad()
         self._waiting = 0

@@ -1,5 +1,6 @@
 """Codecs: how named tensors become the bytes of a message, and back."""
 
+from progfed.codec.apart import Apart
 from progfed.codec.base import LIMIT, Codec, Float, Schema, numel, schema_of
 from progfed.codec.buffers import ExactBuffers
 from progfed.codec.chain import Chain
@@ -15,6 +16,7 @@ from progfed.codec.sparsify import Sparsify, Top
 __all__ = [
     "LIMIT",
     "NAMES",
+    "Apart",
     "Chain",
     "Codec",
     "Dither",

@@ -62,7 +62,7 @@ def on_device(device: Device, recipe: Recipe, costs: Costs, *, examples: float, 
     for phase in recipe.schedule:
         own = within(phase, depth)
         cost, peak = costs.phase(own), costs.memory(own, recipe.local).peak
-        down, up = message_size(recipe.down, cost.down), message_size(recipe.up, cost.up)
+        down, up = message_size(recipe.downward, cost.down), message_size(recipe.upward, cost.up)
         flops = cost.flops * recipe.local.seen(examples)
         row = rows.setdefault(phase.stage, {"stage": phase.stage, **_NOTHING})
         row["rounds"] += phase.rounds

@@ -18,6 +18,7 @@ from progfed.client.replica import total_loss
 from progfed.client.torch_optimizer import stepper
 from progfed.costs.live import Live
 from progfed.costs.phase import zeroed
+from progfed.recipe.method import PLAIN, Method
 from progfed.recipe.recipe import Local, Loss
 from progfed.schedule import Phase
 from progfed.tensors import leaves, tree_map
@@ -42,7 +43,7 @@ class PhaseMemory:
     peak: int
 
 
-def phase_memory(model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
+def phase_memory(model: Progressive, phase: Phase, local: Local, method: Method = PLAIN) -> PhaseMemory:
     """The memory of a step on a whole batch, in the form in which a client trains the phase's module.
 
     A small step is really taken, on zeros. Of a larger one only shapes are computed, which gives the same numbers in

@@ -11,11 +11,13 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from progfed import rng
-from progfed.blocks import Progressive, state
+from progfed.blocks import Progressive
 from progfed.blocks import buffer_names as buffers_of
-from progfed.codec import Schema, schema_of
+from progfed.codec import Schema, numel
+from progfed.recipe.method import PLAIN, Method
+from progfed.recipe.travel import travel
 from progfed.schedule import Phase
-from progfed.tensors import leaves, of_parts, part, tree_map
+from progfed.tensors import leaves, part, tree_map
 
 _SMALL = 100_000
 _BATCH = 2  # BatchNorm refuses to train on a single value per channel
@@ -25,7 +27,8 @@ _BATCH = 2  # BatchNorm refuses to train on a single value per channel
 class PhaseCost:
     """What a phase costs: FLOPs of a training example, parameters in use and trained, and the two messages' schemas.
 
-    `buffers` are the floating-point buffers among the names: they travel, but no optimizer touches them.
+    `buffers` are the floating-point buffers among the names: they travel, but no optimizer touches them. What a method
+    lets travel beside model and update is in the schemas; what is private is in neither, and is not counted as trained.
     """
 
     flops: int
@@ -42,28 +45,28 @@ class PhaseCost:
         return sum(size for name, size in sizes.items() if part(name).startswith("G")) / sum(sizes.values())
 
 
-def phase_cost(model: Progressive, phase: Phase) -> PhaseCost:
+def phase_cost(model: Progressive, phase: Phase, method: Method = PLAIN) -> PhaseCost:
     """The cost of one example and one client in a phase."""
     module = model.shapes(phase)
+    crossing = travel(model, phase, method, module)
     return PhaseCost(
         flops=per_example(model, phase),
         parameters=sum(parameter.numel() for parameter in module.parameters()),
-        trained_parameters=trained_parameters(model, phase),
+        trained_parameters=trained_parameters(model, phase, method),
         buffers=buffer_names(model, phase),
-        down=schema_of(state(module)),
-        up=up_schema(model, phase),
+        down=crossing.down,
+        up=crossing.up,
     )
 
 
-def up_schema(model: Progressive, phase: Phase) -> Schema:
+def up_schema(model: Progressive, phase: Phase, method: Method) -> Schema:
     """Names and shapes of the tensors in the update of a phase."""
-    return schema_of(of_parts(state(model.shapes(phase)), model.trained(phase)))
+    return travel(model, phase, method, model.shapes(phase)).up
 
 
-def trained_parameters(model: Progressive, phase: Phase) -> int:
-    """How many parameters a client trains in a phase."""
-    trained = model.trained(phase)
-    return sum(value.numel() for name, value in model.shapes(phase).named_parameters() if part(name) in trained)
+def trained_parameters(model: Progressive, phase: Phase, method: Method) -> int:
+    """How many parameters a client trains in a phase and sends back."""
+    return numel(travel(model, phase, method, model.shapes(phase)).trained)
 
 
 def buffer_names(model: Progressive, phase: Phase) -> frozenset[str]:

@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from progfed import rng
-from progfed.codec import Codec, Float
+from progfed.codec import Apart, Codec, Float
 from progfed.errors import UsageError
 from progfed.recipe.aggregate import Aggregate, Mean, Weighted, least
 from progfed.recipe.growth import Growth
 from progfed.recipe.local_optimizer import OptimizerFactory, check_factory
+from progfed.recipe.method import PLAIN, Method
 from progfed.recipe.optimizers import ServerOptimizer, fedavg
 from progfed.recipe.privacy import Privacy
 from progfed.recipe.rate import Constant, Rate
@@ -164,6 +165,8 @@ class Recipe:
             latest after the rounds of its phase.
         base: What a whole model is sent as the change of: `"zero"` sends the parameters themselves, `"start"` what
             training has changed since the initial ones. Every client makes those from the seed, and need keep nothing.
+        method: What clients do beside plain steps, keep, and send beside the update: `Scaffold()`, `FedDyn()`,
+            `Personal()`, or one of your own.
     """
 
     schedule: Schedule
@@ -184,6 +187,7 @@ class Recipe:
     deadline: float = field(default=math.inf, metadata=_LATER)
     growth: Growth | None = field(default=None, metadata=_LATER)
     base: Literal["zero", "start"] = field(default="zero", metadata=_LATER)
+    method: Method = field(default=PLAIN, metadata=_LATER)
 
     def __post_init__(self) -> None:
         for name, understand in SHORT_FORMS.items():
@@ -226,6 +230,20 @@ class Recipe:
     def needed(self) -> int:
         """How many valid updates a round needs: for `min_updates` and for the aggregate."""
         return max(self.min_updates, least(self.aggregate))
+
+    @property
+    def upward(self) -> Codec:
+        """The codec of a client's whole message: that of its update, and the method's for what travels beside it."""
+        return self.with_method(self.up)
+
+    @property
+    def downward(self) -> Codec:
+        """The codec of the whole message to a client: that of the model, and the method's for what travels beside."""
+        return self.with_method(self.down)
+
+    def with_method(self, codec: Codec) -> Codec:
+        """The codec of a whole message whose part of the model has this one."""
+        return codec if self.method == PLAIN else Apart(codec, self.method.codec)
 
     def check_population(self, clients: int) -> None:
         """Refuse a population that is too small for the cohort."""

@@ -10,6 +10,7 @@ from progfed.codec import Codec, codec
 from progfed.errors import UsageError
 from progfed.recipe import aggregate as aggregates
 from progfed.recipe import growth as policies
+from progfed.recipe import methods
 from progfed.recipe import optimizers as servers
 from progfed.recipe.rate import as_rate
 from progfed.schedule import Schedule
@@ -63,5 +64,6 @@ SHORT_FORMS: dict[str, Callable[[Any], Any]] = {
     "down": _codec,
     "server": _named("server", servers.NAMED, "init", "update"),
     "aggregate": _named("aggregate", aggregates.NAMED, "__call__"),
+    "method": _named("method", methods.NAMED, "train", "down", "up", "private", "init", "update", "scores", "codec"),
     "growth": _named("growth", policies.NAMED, "see", "ends", "shortest", "keep_total", "reads_loss"),
 }

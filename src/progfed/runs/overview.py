@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from progfed.blocks import Progressive
-from progfed.costs import Costs, PhaseMemory
+from progfed.costs import Costs, PhaseCost, PhaseMemory
 from progfed.recipe.buffers import with_exact_buffers
 from progfed.recipe.recipe import Recipe
 from progfed.runs.experiment import Experiment
@@ -70,8 +70,8 @@ def overview(experiment: Experiment) -> Overview:
     ours = plan(experiment, known)
     baseline = plan(replace(experiment, recipe=whole), known)
     spans = [
-        Span(phase.stage, phase.rounds, phase.warmup, message_size(recipe.down, c.down) + message_size(recipe.up, c.up))
-        for phase, c in ((phase, costs.phase(phase)) for phase in recipe.schedule)
+        Span(phase.stage, phase.rounds, phase.warmup, _messages(recipe, costs.phase(phase)))
+        for phase in recipe.schedule
     ]
     return Overview(
         experiment=experiment.name,
@@ -83,6 +83,11 @@ def overview(experiment: Experiment) -> Overview:
         schedule=tuple(spans),
         relative=relative(ours, baseline),
     )
+
+
+def _messages(recipe: Recipe, cost: PhaseCost) -> int:
+    """The bytes of one client in a round, down and up."""
+    return message_size(recipe.downward, cost.down) + message_size(recipe.upward, cost.up)
 
 
 def _stages(costs: Costs, recipe: Recipe, baseline: Plan) -> tuple[StageView, ...]:
@@ -97,7 +102,7 @@ def _stages(costs: Costs, recipe: Recipe, baseline: Plan) -> tuple[StageView, ..
                 adds=tuple(layer for new in range(before + 1, stage + 1) for layer in layers(model, f"E{new}")),
                 head=layers(model, model.head(stage)),
                 parameters=cost.parameters,
-                message_bytes=message_size(recipe.down, cost.down),
+                message_bytes=message_size(recipe.downward, cost.down),
                 head_share=cost.head_share,
                 flops=cost.flops,
                 memory_bytes=memory.peak,

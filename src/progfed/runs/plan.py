@@ -37,7 +37,9 @@ Known = dict[str, Costs]
 
 def costs_of(experiment: Experiment, known: Known) -> Costs:
     """The costs of the experiment's model, from what is known, or new and known from now on."""
-    return known.setdefault(json.dumps(describe(experiment.model)), Costs(experiment.make_model()))
+    method = experiment.recipe.method
+    key = json.dumps([describe(experiment.model), describe(method)])
+    return known.setdefault(key, Costs(experiment.make_model(), method))
 
 
 @one_thread()  # a second one only spins: operators on one or two examples are too small to share
@@ -79,7 +81,7 @@ def plan(experiment: Experiment, known: Known | None = None, *, device: Device |
         depth = max(deepest, default=model.stages)
         spent_there = on_device(device, recipe, costs, examples=average_examples(experiment), depth=depth)
         further["device"] = {**spent_there, "share": recipe.asked(clients) / clients if clients else None}
-    if not (recipe.up.exact and recipe.down.exact):
+    if not (recipe.upward.exact and recipe.downward.exact):
         further["estimate"] = _estimate(experiment, deepest or [model.stages], costs)
     if recipe.growth is not None:
         cut = replace(recipe, schedule=earliest(recipe.schedule, recipe.growth), growth=None)
@@ -87,7 +89,7 @@ def plan(experiment: Experiment, known: Known | None = None, *, device: Device |
     return {
         "experiment": experiment.name,
         "run": experiment.run,
-        "exact": recipe.up.exact and recipe.down.exact and not weak,
+        "exact": recipe.upward.exact and recipe.downward.exact and not weak,
         "stages": [stages[stage] for stage in sorted(stages)],
         "total": {"rounds": rounds, **counted, "memory_bytes": max(row["memory_bytes"] for row in stages.values())},
         **further,
@@ -131,8 +133,8 @@ def _spent(
     bill = partial(paper_bytes, recipe, index, depth=depth, costs=costs)
     bills = [bill(number, closes=number == rounds - 1) for number in range(rounds)]
     return Cost(
-        down_bytes=visits * size(recipe.down, cost.down),
-        up_bytes=visits * size(recipe.up, cost.up),
+        down_bytes=visits * size(recipe.downward, cost.down),
+        up_bytes=visits * size(recipe.upward, cost.up),
         paper_bytes=recipe.cohort * sum(bills),
         flops=round(cost.flops * visits * recipe.local.seen(average_examples(experiment))),
     )

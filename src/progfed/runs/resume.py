@@ -18,10 +18,10 @@ from progfed.runs.best import Best
 from progfed.runs.checkpoint import Checkpoint
 from progfed.runs.directory import Log, Record, RunDirectory
 from progfed.server.loop import Progress, Round
-from progfed.tensors import Tensors
+from progfed.tensors import Tensors, grouped, prefixed
 from progfed.wire.engine import ClientState
 from progfed.wire.message import model_digest
-from progfed.wire.state import from_tables, grouped, prefixed, to_tables
+from progfed.wire.state import from_tables, to_tables
 
 SHARE = 50
 """A checkpoint is due when this many times the cost of the last one has passed: at most 2 % of the time."""

@@ -32,6 +32,7 @@ from progfed.runs.resume import Saver, restored, resume, with_secret
 from progfed.runs.snapshots import keeping
 from progfed.schedule import Phase
 from progfed.server.loop import Round, federate
+from progfed.server.step import of_optimizer
 from progfed.tensors import Tensors
 from progfed.wire.engine import Engine
 
@@ -119,7 +120,7 @@ def train(
         with directory.log() as log, (engine or here)() as clients:
             start = resume(directory, run_id, clients.client_states)
             hidden = with_secret(recipe, directory)  # clients, on this machine or elsewhere, do not get it
-            costs = Costs(model)
+            costs = Costs(model, recipe.method)
             clock = Clock(clients, population, hidden, costs) if population.devices else None
             rounds = federate(
                 model,
@@ -154,7 +155,7 @@ def recorded(
     try:
         for done in rounds:
             due = done.number % experiment.evaluate_every == 0 or done.closes
-            judged = evaluated(experiment.recipe.server, done.progress.params, done.progress.state)
+            judged = evaluated(experiment.recipe.server, done.progress.params, of_optimizer(done.progress.state))
             found = measure(done.phase, judged) if due else None
             record = record_of(done, found, named=bool(experiment.metrics))
             record["memory_bytes"] = costs.memory(done.phase, experiment.recipe.local).peak
@@ -198,7 +199,7 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
     found = checkpoint.load(directory.checkpoints)
     assert found is not None
     trained = restored(found)[0]
-    tensors = evaluated(experiment.recipe.server, trained.params, trained.state)
+    tensors = evaluated(experiment.recipe.server, trained.params, of_optimizer(trained.state))
     final = checkpoint.to_bytes(tensors)
     files.replace_file(directory.path / "model.safetensors", final)
     records, last = directory.records(), experiment.recipe.schedule[-1]

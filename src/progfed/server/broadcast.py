@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from progfed import rng
 from progfed.blocks import Progressive, hold
-from progfed.codec import Float, schema_of
-from progfed.errors import MessageError, TrainingError
+from progfed.codec import Float, Schema
+from progfed.errors import MessageError, TrainingError, UsageError
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
-from progfed.tensors import Tensors, add, of_parts, sub
+from progfed.tensors import Tensors, add
 from progfed.wire.message import CHANGE, Envelope, model_digest, seal, seal_body
 
 
@@ -30,46 +30,76 @@ class Broadcast:
 
 
 def broadcast(
-    params: Tensors, held: Tensors, model: Progressive, recipe: Recipe, envelope: Envelope, phases: Iterable[Phase]
+    tensors: Tensors,
+    held: Tensors,
+    model: Progressive,
+    recipe: Recipe,
+    envelope: Envelope,
+    schemas: Mapping[Phase, Schema],
 ) -> Broadcast:
     """Encode x_t^s once: whole, or as the change of the model that clients hold.
 
     What a codec loses of a change stays in the difference to the next one: error feedback, without a memory of its own.
-    A whole model needs none, since nothing is left of one message when the next is decoded.
+    A whole model needs none, since nothing is left of one message when the next is decoded. `tensors` are the model and
+    what travels beside it, which is always sent as it is; `schemas` say which of them a message has.
     """
     try:
-        return _encoded(params, held, model, recipe, envelope, phases)
+        return _encoded(tensors, held, model, recipe, envelope, schemas)
     except MessageError as error:
         raise TrainingError(
-            f"round {envelope.round}: the model cannot be sent with codec {recipe.down.name} ({error}): "
+            f"round {envelope.round}: the model cannot be sent with codec {recipe.downward.name} ({error}): "
             "lower the learning rate, or use another codec"
         ) from error
 
 
 def _encoded(
-    params: Tensors, held: Tensors, model: Progressive, recipe: Recipe, envelope: Envelope, phases: Iterable[Phase]
+    tensors: Tensors,
+    held: Tensors,
+    model: Progressive,
+    recipe: Recipe,
+    envelope: Envelope,
+    schemas: Mapping[Phase, Schema],
 ) -> Broadcast:
-    key = rng.number(recipe.seed, "down", envelope.round)
+    key, codec = rng.number(recipe.seed, "down", envelope.round), recipe.downward
 
     def whole(phase: Phase) -> bytes:
-        tensors, opening = of_parts(params, model.parts(phase)), replace(envelope, stage=phase.stage)
+        sent, opening = _crossing(tensors, schemas[phase], recipe), replace(envelope, stage=phase.stage)
         if recipe.base == "start":
-            start = hold({}, model, phase, seed=recipe.seed)
-            tensors, opening = sub(tensors, start), replace(opening, base=model_digest(start))
-        return seal(opening, tensors, recipe.down, key)
+            start = _held({}, model, phase, recipe, schemas[phase])
+            sent, opening = _since(sent, start), replace(opening, base=model_digest(start))
+        return seal(opening, sent, codec, key)
 
     if not recipe.delta:
-        messages = {phase: whole(phase) for phase in phases}
-        return Broadcast(messages, {}, envelope)
-    (phase,) = phases  # `server.checks` has refused weak devices here
-    held = hold(held, model, phase, seed=recipe.seed)
-    change = sub(of_parts(params, model.parts(phase)), held)
-    body = recipe.down.encode(change, key)
-    arrived = recipe.down.decode(memoryview(body), schema_of(change))
+        return Broadcast({phase: whole(phase) for phase in schemas}, {}, envelope)
+    ((phase, schema),) = schemas.items()  # `server.checks` has refused weak devices here
+    held, now = _held(held, model, phase, recipe, schema), _crossing(tensors, schema, recipe)
+    change = _since(now, held)
+    body = codec.encode(change, key)
+    arrived = codec.decode(memoryview(body), schema)
     opening = replace(envelope, kind=CHANGE, base=model_digest(held))
-    message = seal_body(opening, schema_of(change), recipe.down, body)
+    message = seal_body(opening, schema, codec, body)
     after = add(held, arrived)
     if recipe.base == "start":
         return Broadcast({phase: message}, after, envelope, lambda: whole(phase))
-    # without loss, so that all hold the same
-    return Broadcast({phase: message}, after, envelope, lambda: seal(envelope, after, Float(), 0))
+    exact = recipe.with_method(Float())  # without loss, so that all hold the same
+    return Broadcast({phase: message}, after, envelope, lambda: seal(envelope, now | after, exact, 0))
+
+
+def _crossing(tensors: Tensors, schema: Schema, recipe: Recipe) -> Tensors:
+    """The tensors of a message; what travels beside the model must be in the state of the method."""
+    if missing := [name for name in schema if name not in tensors]:
+        raise UsageError(
+            f"{type(recipe.method).__name__} sends {missing[0]} beside the model, which is not in its state: let its "
+            "`init` or `update` make it"
+        )
+    return {name: tensors[name] for name in schema}
+
+
+def _held(held: Tensors, model: Progressive, phase: Phase, recipe: Recipe, schema: Schema) -> Tensors:
+    """The model that clients hold when a phase begins, without what is private."""
+    return {name: value for name, value in hold(held, model, phase, seed=recipe.seed).items() if name in schema}
+
+
+def _since(tensors: Tensors, start: Tensors) -> Tensors:
+    """What has changed since the start; what travels beside the model, as it is."""
+    return {name: value - start[name] if name in start else value for name, value in tensors.items()}

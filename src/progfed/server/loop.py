@@ -22,7 +22,8 @@ from progfed.schedule import Phase, within
 from progfed.server.broadcast import broadcast
 from progfed.server.checks import check, check_model
 from progfed.server.replies import collect
-from progfed.tensors import Tensors, add, of_parts, part
+from progfed.server.step import crossing, grown, shares, step
+from progfed.tensors import Tensors, of_parts, part
 from progfed.wire.engine import Engine, Task
 from progfed.wire.message import DOWN, Envelope
 
@@ -84,7 +85,7 @@ def federate(
     check_deepest(deepest, len(sizes))
     check(model, recipe, deepest, clients=len(sizes))
     recipe = with_exact_buffers(recipe, model)
-    progress, costs = start or Progress(), Costs(model)
+    progress, costs = start or Progress(), Costs(model, recipe.method)
     while turn := next_turn(recipe, progress.round, progress.watch):
         began, lr = time.perf_counter(), recipe.rate(turn.moment)
         if turn.offset == 0:
@@ -94,19 +95,21 @@ def federate(
         cohort = recipe.draw(len(sizes), turn.number)
         depths = {client: deepest[client] if deepest else model.stages for client in cohort}
         phases = {client: within(turn.phase, depth) for client, depth in depths.items()}
-        schemas = {phase: costs.phase(phase).up for phase in dict.fromkeys(phases.values())}
+        kinds = {phase: costs.phase(phase) for phase in dict.fromkeys(phases.values())}
+        down = {phase: kind.down for phase, kind in kinds.items()}
         envelope = Envelope(DOWN, run_id, turn.number, turn.phase.stage)
-        sent = broadcast(progress.params, progress.held, model, recipe, envelope, schemas)
+        sent = broadcast(crossing(progress.params, progress.state), progress.held, model, recipe, envelope, down)
         tasks = [Task(client, turn.number, phase, lr, sent.messages[phase]) for client, phase in phases.items()]
 
+        up = {phase: kind.up for phase, kind in kinds.items()}
         # x_{t+1} = x_t + server(mean of the clients' changes), or another way to make one of many
-        with collect(engine, tasks, sent, recipe=recipe, sizes=sizes, schemas=schemas) as replies:
+        with collect(engine, tasks, sent, recipe=recipe, sizes=sizes, schemas=up) as replies:
             mean = recipe.combine(replies, turn.number)
-        buffers = frozenset[str]().union(*(costs.phase(phase).buffers for phase in schemas))
-        params, state = step(progress, mean, recipe, buffers)
+        summary, buffers = replies.summary, frozenset[str]().union(*(kind.buffers for kind in kinds.values()))
+        by = shares(summary.updates, up, len(sizes))
+        params, state = step(progress.params, progress.state, mean, recipe, buffers=buffers, shares=by)
         check_model(params, state, turn.number)
 
-        summary = replies.summary
         learned = {name: value for name, value in params.items() if name not in buffers}
         end = ending(turn, recipe, progress.watch, loss=summary.loss, before=progress.params, after=learned)
         used = [depths[client] for client in cohort[: recipe.cohort]]
@@ -153,21 +156,11 @@ def grow(progress: Progress, model: Progressive, recipe: Recipe, index: int, dee
     ]
     params = of_parts(progress.params, {name for used in parts for name in used})
     present = {part(name) for name in params}
-    new = [name for name in dict.fromkeys(parts[0]) if name not in present]
-    for name in new:
-        params |= model.init(name, seed=recipe.seed)
+    for new in [name for name in dict.fromkeys(parts[0]) if name not in present]:
+        made = model.init(new, seed=recipe.seed)
+        params |= {name: value for name, value in made.items() if not recipe.method.private(name)}
     state = progress.state
     warmed = recipe.server.reset and index > 0 and recipe.schedule[index - 1].warmup
-    if new or params.keys() != progress.params.keys() or warmed:
-        state = optimizers.grow(recipe.server, state, params)
+    if params.keys() != progress.params.keys() or warmed:
+        state = grown(recipe, state, params)
     return replace(progress, params=params, state=state)
-
-
-def step(
-    progress: Progress, mean: Tensors, recipe: Recipe, buffers: frozenset[str]
-) -> tuple[Tensors, optimizers.State]:
-    """Let the server optimizer take its step; buffers such as BatchNorm statistics are averaged as they are."""
-    learned = {name: value for name, value in mean.items() if name not in buffers}
-    moved, state = recipe.server.update(learned, progress.state)
-    averaged = {name: value for name, value in mean.items() if name in buffers}
-    return add(progress.params, {**moved, **averaged}), state

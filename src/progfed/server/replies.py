@@ -22,15 +22,16 @@ class Summary:
     """What came back in a round.
 
     The updates of `clients` clients were valid; `loss` is their mean over examples. `rejected` counts the others by
-    reason, `surplus` the reserves that answered and were not needed. `trained` counts the examples that were trained
-    on, each as often as it was, by sub-model. `up_bytes` is the length of all updates; `asked_up` that of the requests
-    for a whole model, and `asked_down` that of the models which were sent on request.
+    reason, `surplus` the reserves that answered and were not needed. `updates` counts the valid ones by sub-model, and
+    `trained` the examples that were trained on, each as often as it was. `up_bytes` is the length of all updates;
+    `asked_up` that of the requests for a whole model, and `asked_down` that of the models which were sent on request.
     """
 
     loss: float
     clients: int
     rejected: dict[str, int]
     surplus: int
+    updates: Mapping[Phase, int]
     trained: Mapping[Phase, int]
     up_bytes: int
     asked_up: int
@@ -85,6 +86,7 @@ class Replies:
         self._why = ""
         self._losses = 0.0
         self._rejected: Counter[str] = Counter()
+        self._updates: Counter[Phase] = Counter()
         self._trained: Counter[Phase] = Counter()
         self._up_bytes = self._asked_up = self._asked_down = self._examples = self._valid = self._surplus = 0
         self._opened = self._open_all(self._exchange(engine, tasks))
@@ -112,6 +114,7 @@ class Replies:
             clients=self._valid,
             rejected=dict(self._rejected),
             surplus=self._surplus,
+            updates=dict(self._updates),
             trained=dict(self._trained),
             up_bytes=self._up_bytes,
             asked_up=self._asked_up,
@@ -168,11 +171,12 @@ class Replies:
             return
         expected = replace(self._sent.envelope, kind=UP, stage=phase.stage, client=update.client, examples=most)
         try:
-            found, change = unseal(update.message, expected, self._schemas[phase], self._recipe.up)
+            found, change = unseal(update.message, expected, self._schemas[phase], self._recipe.upward)
         except MessageError as error:
             self._reject(error)
             return
         self._valid += 1
+        self._updates[phase] += 1
         self._examples += found.examples
         self._trained[phase] += self._recipe.local.seen(found.examples)
         self._losses += found.loss * found.examples

@@ -11,7 +11,11 @@ from progfed.tensors import Tensors
 
 ClientState = dict[str, Tensors]
 """What a client keeps from round to round, where a recipe asks for it: `held`, the model; `lost`, by its codec;
-`velocity`, its momentum. An engine of one's own may keep more under other names; a checkpoint has that too."""
+`velocity`, its momentum; `private`, the tensors of the model that never leave it; and what its method keeps, under
+names of the method's own."""
+
+OWN_KINDS = ("held", "lost", "velocity", "private")
+"""Names that mean the same for every method."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from progfed.errors import MessageError
-from progfed.tensors import Tensors
+from progfed.tensors import Tensors, grouped, prefixed
 from progfed.wire.engine import ClientState
 
 Arrays = dict[str, dict[str, Any]]
@@ -81,17 +81,3 @@ def from_tables(tables: Mapping[str, Tensors]) -> dict[int, ClientState]:
     for client, others in grouped(tables.get(_OTHERS, {})).items():
         states.setdefault(int(client), {}).update(grouped(others))
     return states
-
-
-def prefixed(groups: Mapping[str, Tensors] | Mapping[int, Tensors]) -> Tensors:
-    """`a: x, y` and `b: x` as `a/x, a/y, b/x`."""
-    return {f"{group}/{name}": value for group, tensors in groups.items() for name, value in tensors.items()}
-
-
-def grouped(tensors: Tensors) -> dict[str, Tensors]:
-    """`a/x, a/y, b/x` as `a: x, y` and `b: x`."""
-    groups: dict[str, Tensors] = {}
-    for key, value in tensors.items():
-        group, name = key.split("/", 1)
-        groups.setdefault(group, {})[name] = value
-    return groups
