@@ -9,6 +9,7 @@ from progfed.engines.local import LocalEngine
 from progfed.errors import ProgfedError
 from progfed.metrics import Metric
 from progfed.old_paths import install as _find_old_paths
+from progfed.on_clients import OnClients
 from progfed.population import Examples, FederatedData, from_clients
 from progfed.recipe.ema import Ema
 from progfed.recipe.feddyn import FedDyn
@@ -44,6 +45,7 @@ __all__ = [
     "Method",
     "Metric",
     "MultiStep",
+    "OnClients",
     "PerStage",
     "Personal",
     "Phase",

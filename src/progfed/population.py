@@ -342,6 +342,7 @@ def from_clients(
     name: str = "your data",
     deepest: Sequence[int] = (),
     devices: Devices = (),
+    own_tests: Sequence[tuple[Any, Any]] = (),
 ) -> FederatedData:
     """A population from examples that are in memory already.
 
@@ -353,6 +354,7 @@ def from_clients(
         name: What errors and records call the data.
         deepest: The deepest stage that each client can train; empty: every client can train every stage.
         devices: The machine of each client, for a clock; see `FederatedData`.
+        own_tests: A pair for each client, on which it tests the model itself; see `OnClients`.
 
     >>> data = from_clients([(torch.zeros(3, 2), torch.tensor([0, 1, 1]))], test=(torch.zeros(1, 2), torch.tensor([0])))
     >>> data.clients, data.client(0).number
@@ -362,6 +364,9 @@ def from_clients(
     if not held:
         raise DataError(f"{name}: there are no clients: give a pair of inputs and targets for each")
     held_out = ready(test, f"{name}: the test set")
+    own = [ready(pair, f"{name}: the test examples of client {index}") for index, pair in enumerate(own_tests)]
+    if own and len(own) != len(held):
+        raise DataError(f"{name}: {len(own)} own tests for {len(held)} clients: give one for each, or none")
     return FederatedData(
         sizes=tuple(examples.number for examples in held),
         load=lambda index: held[index],
@@ -371,4 +376,5 @@ def from_clients(
         name=name,
         deepest=deepest,
         devices=of_clients(devices, len(held), name),
+        own_tests=(lambda index: own[index]) if own else None,
     )

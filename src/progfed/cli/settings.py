@@ -12,7 +12,14 @@ from progfed.schedule import rescale, with_warmup
 
 TOP_RATE = "recipe.rate.lr"
 """The learning rate, whatever its shape; where stages have rates of their own, that of the full model."""
-_NAMED = ("up", "down", "server", "aggregate", "growth")  # a recipe understands names and import paths for these
+_NAMED = (
+    "up",
+    "down",
+    "server",
+    "aggregate",
+    "growth",
+    "method",
+)  # known by name or import path
 _PATHS = ("recipe.schedule", "recipe.rate")  # and import paths for these
 _OR_NONE = {"clip": 1.0, "steps": 1}  # of local training: these may be none, or numbers of this kind
 _IDENTITY = ("name", "run", "baseline", "clients", "examples")  # what an experiment is called is not a setting
@@ -60,7 +67,7 @@ def _leaves(value: Any, prefix: str) -> dict[str, Any]:
         readable = field.name in (*_NAMED, *_OR_NONE) or isinstance(item, bool | int | float | str)
         if (readable or path in _PATHS) and path not in _IDENTITY:
             found[path] = item
-        if is_dataclass(item) and field.name in ("recipe", "rate", "local", "privacy", "growth"):
+        if is_dataclass(item) and field.name in ("recipe", "rate", "local", "privacy", "growth", "method"):
             found |= _leaves(item, f"{path}.")
         if field.name == "rates":
             for place, one in enumerate(item):

@@ -68,11 +68,12 @@ class ClientVisit:
         test: Callable[[], Held | None] = lambda: None,
         takes_one: Callable[[object], bool] = lambda inputs: True,
         named: str = "a client",
+        rehearsal: bool = False,
     ) -> None:
         self.client, self.round, self.phase, self.lr = task.client, task.round, task.phase, task.lr
         self.module, self.trained, self.start, self.sent = place.module, place.trained, start, sent
         self.params: Mapping[str, Tensor] = place.params
-        self.examples = examples
+        self.examples, self.rehearsal = examples, rehearsal
         self._place, self._batches, self._test, self._takes_one = place, batches, test, takes_one
         self._remembered, self._named = remembered, named
         self._velocity = of_parts(remembered.get("velocity", {}), place.parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,16 +12,20 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from progfed import rng
-from progfed.blocks import Progressive
+from progfed.blocks import Progressive, state
 from progfed.client.kernels import Draws, fast_inputs, fast_layout
 from progfed.client.replica import total_loss
 from progfed.client.torch_optimizer import stepper
+from progfed.client.visit import ClientVisit, Place
 from progfed.costs.live import Live
 from progfed.costs.phase import zeroed
+from progfed.population import Examples
 from progfed.recipe.method import PLAIN, Method
 from progfed.recipe.recipe import Local, Loss
+from progfed.recipe.travel import travel
 from progfed.schedule import Phase
-from progfed.tensors import leaves, tree_map
+from progfed.tensors import aside, grouped, leaves, tree_map
+from progfed.wire.engine import ClientState, Task
 
 _SMALL = 100_000
 
@@ -49,6 +53,11 @@ def phase_memory(model: Progressive, phase: Phase, local: Local, method: Method 
     A small step is really taken, on zeros. Of a larger one only shapes are computed, which gives the same numbers in
     less time, unless a layer or the loss looks at values.
     """
+    plain = _phase_memory(model, phase, local)
+    return plain if method == PLAIN else _with_method(plain, model, phase, local, method)
+
+
+def _phase_memory(model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
     module = _shapes(model, phase)
     held = sum(tensor.numel() for tensor in (*module.parameters(), *module.buffers()))
     numbers = held + local.batch * sum(leaf.numel() for leaf in leaves(model.example))
@@ -88,6 +97,64 @@ def _step(module: nn.Module, example: Any, local: Local, mode: AbstractContextMa
         optimizer.finish()
         gradients = sum(p.nbytes for p in learning)
         return PhaseMemory(weights, gradients, held - weights, activations, live.peak)
+
+
+def _with_method(plain: PhaseMemory, model: Progressive, phase: Phase, local: Local, method: Method) -> PhaseMemory:
+    """The same of a client's second visit with a method: what it keeps and is sent counts as the optimizer's."""
+    if plain.weights + plain.activations > 4 * _SMALL:
+        with suppress(Exception):
+            return _visited(plain, model, phase, local, method, FakeTensorMode(allow_non_fake_inputs=True))
+    return _visited(plain, model, phase, local, method, nullcontext())
+
+
+def _visited(
+    plain: PhaseMemory,
+    model: Progressive,
+    phase: Phase,
+    local: Local,
+    method: Method,
+    mode: AbstractContextManager[Any],
+) -> PhaseMemory:
+    shapes = _shapes(model, phase)
+    crossing = travel(model, phase, method, shapes)
+    with rng.default(0, "memory"), mode:
+        start = {name: torch.zeros(value.shape) for name, value in state(shapes).items()}
+        with Live() as live:
+            module = zeroed(shapes)
+            sent = grouped({name: torch.zeros(shape) for name, shape in crossing.down.items() if aside(name)})
+            inputs = fast_inputs(tree_map(lambda leaf: _zeros(local.batch, leaf), model.example))
+            with torch.no_grad():
+                outputs = live.unseen(module, inputs)
+            loss, targets = live.unseen(_supervision, outputs, local.loss)
+            del outputs
+            place = Place(
+                module=module,
+                params={name: p for name, p in module.named_parameters() if p.requires_grad},
+                trained=crossing.trained,
+                parts=frozenset(model.parts(phase)),
+                lasting=frozenset(model.parts(phase)),
+                local=local if loss is local.loss else replace(local, loss=loss),
+                device="cpu",
+                example=model.example,
+            )
+            batch, kept = Examples(inputs, targets), ClientState()
+            for _ in range(2):  # what a client keeps is there from its second visit on
+                live.peak = live.now
+                visit = ClientVisit(
+                    Task(0, 1, phase, 1.0, b""),
+                    place,
+                    batch,
+                    lambda held: iter([batch, batch]),  # momentum is there from the second step on
+                    start=start,
+                    sent=sent,
+                    remembered=kept,
+                    rehearsal=True,
+                )
+                method.train(visit)
+                visit.finish()
+                kept = visit.state()
+            beside = sum(value.nbytes for group in (*sent.values(), *kept.values()) for value in group.values())
+            return replace(plain, optimizer=plain.optimizer + beside, peak=live.peak)
 
 
 def _any_loss(learning: list[nn.Parameter]) -> Tensor:

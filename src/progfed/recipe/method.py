@@ -41,6 +41,7 @@ class Visit(Protocol):
         examples: The examples that the client trains on.
         test: The client's own test examples; None where the data have none.
         steps: How many steps were taken so far.
+        rehearsal: Whether this is a visit on zeros, by which the memory of training is planned.
     """
 
     client: int
@@ -53,6 +54,7 @@ class Visit(Protocol):
     start: Mapping[str, Tensor]
     sent: Mapping[str, Tensors]
     examples: Held
+    rehearsal: bool
 
     @property
     def test(self) -> Held | None: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from progfed import files
-from progfed.blocks import Progressive
+from progfed.blocks import Progressive, state
 from progfed.client.kernels import one_thread
+from progfed.codec import schema_of
 from progfed.costs import Costs
 from progfed.costs.clock import Clock
 from progfed.engines.local import LocalEngine
+from progfed.errors import UsageError
 from progfed.evaluate import Examiner, check_test
 from progfed.population import FederatedData
 from progfed.recipe.optimizers import evaluated
@@ -32,7 +34,7 @@ from progfed.runs.resume import Saver, restored, resume, with_secret
 from progfed.runs.snapshots import keeping
 from progfed.schedule import Phase
 from progfed.server.loop import Round, federate
-from progfed.server.step import of_optimizer
+from progfed.server.step import of_method, of_optimizer
 from progfed.tensors import Tensors
 from progfed.wire.engine import Engine
 
@@ -106,6 +108,7 @@ def train(
         model, population, recipe, run_id = setup(experiment, data)
         test = population.test_examples()
         check_test(model, recipe.schedule[0], test, experiment.judged)
+        check_scores(model, experiment)
         here: Callable[[], AbstractContextManager[Engine]] = partial(
             LocalEngine,
             model,
@@ -156,8 +159,11 @@ def recorded(
         for done in rounds:
             due = done.number % experiment.evaluate_every == 0 or done.closes
             judged = evaluated(experiment.recipe.server, done.progress.params, of_optimizer(done.progress.state))
-            found = measure(done.phase, judged) if due else None
+            told = experiment.recipe.method.scores(of_method(done.progress.state))
+            found = None if not due else measure(done.phase, judged) if told is None else judged_by(experiment, told)
             record = record_of(done, found, named=bool(experiment.metrics))
+            if told is not None:
+                record["on_clients"] = told
             record["memory_bytes"] = costs.memory(done.phase, experiment.recipe.local).peak
             if clock is not None:
                 record["device_seconds"] = clock.seconds(used=done.clients, surplus=done.surplus)
@@ -167,6 +173,28 @@ def recorded(
                 return
     finally:
         saver.close()
+
+
+def check_scores(model: Progressive, experiment: Experiment) -> None:
+    """Refuse a model of which the server lacks parts that it would need to evaluate it."""
+    method = experiment.recipe.method
+    names = schema_of(state(model.shapes(experiment.recipe.schedule[-1])))
+    private = [name for name in names if method.private(name)]
+    if private and method.scores(method.init({})) is None:
+        raise UsageError(
+            f"the server cannot evaluate a model whose {private[0]} never leaves the clients: let them do it, with "
+            f"method=OnClients({method!r:.60})"
+        )
+
+
+def judged_by(experiment: Experiment, told: Mapping[str, float]) -> dict[str, float]:
+    """The experiment's metrics, of those that clients have measured."""
+    if missing := [name for name in experiment.judged if name not in told]:
+        raise UsageError(
+            f"clients measure {', '.join(told) or 'nothing'}, and the experiment is judged by {missing[0]}: give "
+            "OnClients the metrics of the experiment, under the same names"
+        )
+    return {name: told[name] for name in experiment.judged}
 
 
 def record_of(done: Round, found: dict[str, float] | None, *, named: bool) -> Record:
@@ -203,7 +231,8 @@ def finish(directory: RunDirectory, experiment: Experiment, model: Progressive) 
     final = checkpoint.to_bytes(tensors)
     files.replace_file(directory.path / "model.safetensors", final)
     records, last = directory.records(), experiment.recipe.schedule[-1]
-    if model.origin and last.stage == model.stages:
+    whole = all(not experiment.recipe.method.private(name) for name in schema_of(state(model.shapes(last))))
+    if model.origin and last.stage == model.stages and whole:
         write_exported(directory.path, model, tensors)
     closing, best = records[-1], best_record(records, experiment)
     assert best is not None  # the last round of a phase is always evaluated
