@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from progfed import rng
-from progfed.codec import Chain, Dither, Eden, Float, Half, Quantize, Rotate, Sparsify, Top, codec, schema_of
+from progfed.codec import Chain, Dither, Eden, Fitted, Float, Half, Quantize, Rotate, Sparsify, Top, codec, schema_of
 from progfed.errors import UsageError
 from progfed.tensors import Tensors
 
@@ -87,6 +87,7 @@ def test_names_are_read_in_either_case_and_printed_in_one() -> None:
         "SP-25+LQ-8": Chain((Sparsify(25), Quantize(8))),
         "DQ-1.5": Dither(1.5),
         "DQ-10": Dither(10),
+        "DQ-0.7bit": Fitted(0.7),
         "EDEN-1": Eden(),
         "ROT+LQ-2+TOP-5": Chain((Rotate(), Quantize(2), Top(5))),
     }

@@ -20,7 +20,7 @@ LOSSY = (
     *("SP-25", "SP-10", "SP-33", "SP-99", "RAND-25", "TOP-10", "TOP-1", "TOP-60", "ROT"),
     *("LQ-8+SP-25", "LQ-8+SP-10", "LQ-2+SP-30", "LQ-4@16+SP-25", "SP-25+LQ-8", "SP-30+LQ-4@8", "bf16+SP-25"),
     *("LQ-8+TOP-10", "TOP-10+LQ-4", "ROT+LQ-4", "ROT+LQ-2+SP-25", "SP-25+ROT+LQ-1", "ROT+TOP-10"),
-    *("DQ-0.1", "DQ-1.5", "DQ-6", "EDEN-1"),
+    *("DQ-0.1", "DQ-1.5", "DQ-6", "DQ-0.2bit", "DQ-1bit", "DQ-8bit", "EDEN-1"),
 )
 EVERY = ("float", "fp16", *LOSSY)
 

@@ -28,7 +28,10 @@ phases = st.builds(
     Phase, stage=st.integers(1, 9), rounds=st.integers(1, 10**6), trains=lists, heads=lists, warmup=st.booleans()
 )
 rates = st.floats(allow_nan=False, allow_infinity=False)
-tasks = st.builds(Task, client=numbers, round=numbers, phase=phases, lr=rates, message=st.binary(max_size=99))
+bits = st.none() | st.tuples(st.floats(0.2, 8), st.floats(0.2, 8))
+tasks = st.builds(
+    Task, client=numbers, round=numbers, phase=phases, lr=rates, message=st.binary(max_size=99), bits=bits
+)
 
 
 @given(tasks)

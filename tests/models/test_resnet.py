@@ -134,3 +134,11 @@ def test_an_impossible_number_of_stages_is_refused_with_the_possible_ones(
 def test_a_residual_network_without_a_norm_is_refused() -> None:
     with pytest.raises(UsageError, match="norm is None"):
         resnet18(norm=None)
+
+
+def test_a_width_scales_the_channels_of_every_block() -> None:
+    whole, quarter = (on_meta(resnet18(10, width=width), 4) for width in (64, 16))
+    for (name, value), other in zip(state(whole).items(), state(quarter).values(), strict=True):
+        channels = [size // 4 if size >= 64 else size for size in value.shape]
+        assert list(other.shape) == channels, name
+    assert sum(value.numel() for value in state(quarter).values()) == 701_466

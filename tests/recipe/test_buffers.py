@@ -21,7 +21,7 @@ from progfed.runs.train import train
 from progfed.tensors import Tensors
 from tiny import tiny_model, tiny_recipe
 
-CODECS = ["fp16", "LQ-2", "TOP-10", "SP-10", "ROT+LQ-4", "LQ-8+SP-25", "DQ-2", "EDEN-1"]
+CODECS = ["fp16", "LQ-2", "TOP-10", "SP-10", "ROT+LQ-4", "LQ-8+SP-25", "DQ-2", "DQ-1bit", "EDEN-1"]
 STATISTICS = ("running_mean", "running_var")
 
 

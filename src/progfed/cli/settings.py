@@ -15,6 +15,7 @@ TOP_RATE = "recipe.rate.lr"
 _NAMED = (
     "up",
     "down",
+    "bytes",
     "server",
     "aggregate",
     "growth",

@@ -91,7 +91,7 @@ class Learner:
 
     def _receive(self, task: Task, remembered: ClientState) -> bool:
         """Decode the model in the task, unless the client before got the same; False where it cannot be decoded."""
-        recipe = self._recipe
+        recipe = self._recipe.with_bits(task.bits)
         expected = Envelope(DOWN, self._run_id, task.round, task.phase.stage)
         kind, base, codec = kind_of(task.message), dict[str, Tensor](), recipe.downward
         if kind == CHANGE:
@@ -178,7 +178,7 @@ class Learner:
         self, task: Task, change: Tensors, examples: int, loss: float, remembered: ClientState
     ) -> tuple[bytes, ClientState]:
         """The update as a message, and what this client keeps of model and codec for the next round."""
-        recipe, schema = self._recipe, self._replica.up
+        recipe, schema = self._recipe.with_bits(task.bits), self._replica.up
         envelope = Envelope(UP, self._run_id, task.round, task.phase.stage, task.client, examples, loss)
         key = rng.number(recipe.seed, "up", task.round, task.client)
         kept: ClientState = {"held": self._received} if recipe.delta else {}

@@ -7,6 +7,7 @@ from progfed.codec.chain import Chain
 from progfed.codec.dither import Dither
 from progfed.codec.eden import Eden
 from progfed.codec.feedback import feedback
+from progfed.codec.fitted import Fitted, bits_of, with_bits
 from progfed.codec.half import Half
 from progfed.codec.names import NAMES, codec
 from progfed.codec.quantize import Quantize
@@ -22,6 +23,7 @@ __all__ = [
     "Dither",
     "Eden",
     "ExactBuffers",
+    "Fitted",
     "Float",
     "Half",
     "Quantize",
@@ -29,8 +31,10 @@ __all__ = [
     "Schema",
     "Sparsify",
     "Top",
+    "bits_of",
     "codec",
     "feedback",
     "numel",
     "schema_of",
+    "with_bits",
 ]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from progfed import rng
 from progfed.codec import entropy, laplace
-from progfed.codec.base import LIMIT, Schema, check_finite, counts, numel, shaped
+from progfed.codec.base import LIMIT, Codec, Schema, check_finite, counts, numel, shaped
 from progfed.codec.bits import PIECE, Array, Stream
 from progfed.codec.step import DECODED_LIMIT, flat
 from progfed.errors import MessageError, UsageError
@@ -34,9 +34,11 @@ and cause a quarter of the loss that noise costs; a finer step for them avoids i
 """
 
 _HEADER = struct.Struct("<BfQ")  # how the numbers are written, the step, the seed of the dither
+HEADER_SIZE = _HEADER.size
+"""Bytes of a message beside its numbers."""
 _ZEROS, _BYTES, _CODED = range(3)
 _SMALLEST_STEP = 2.0**-110  # its inverse still fits a float32
-_LARGEST_STEP = 16 * LIMIT
+_LARGEST_STEP = 256 * LIMIT
 
 
 @dataclass(frozen=True)
@@ -96,26 +98,36 @@ class Dither:
 
     def encode(self, tensors: Mapping[str, Tensor], key: int) -> bytes:
         arrays = [flat(name, tensors[name]) for name in sorted(tensors)]
-        step, seed = _rounded(self.step * _root_mean_square(arrays)), rng.number(key, "dither")
-        if not step:
-            return _HEADER.pack(_ZEROS, 0.0, seed)
-        body, kind = _coded(arrays, step, seed), _CODED
-        if len(body) > sum(map(len, arrays)):
-            plain = _plain(arrays, step, seed)
-            body, kind = min((body, _CODED), (plain, _BYTES), key=lambda choice: len(choice[0]))
-        return _HEADER.pack(kind, step, seed) + body
+        return written(arrays, self.step * root_mean_square(arrays), key)
 
     def decode(self, data: memoryview, schema: Schema) -> Tensors:
-        if not _HEADER.size <= len(data) <= self.size(schema):
-            raise MessageError("length", f"{len(data)} bytes instead of {_HEADER.size} to {self.size(schema)}")
-        kind, step, seed = _HEADER.unpack_from(data)
-        body, total = data[_HEADER.size :], numel(schema)
-        if kind == _ZEROS and step == 0 and not body:
-            return shaped(torch.zeros(total), schema)
-        if not (total and kind in (_BYTES, _CODED) and _SMALLEST_STEP <= step <= _LARGEST_STEP):
-            raise MessageError("range", f"{self.name} of kind {kind} with a step of {step:g} and {len(body)} bytes")
-        numbers = _decoded(body, total, seed) if kind == _CODED else _from_bytes(body, total, seed)
-        return shaped(torch.from_numpy(_values(numbers, step, counts(schema))), schema)
+        return read(data, schema, self)
+
+
+def written(arrays: list[Array], step: float, key: int) -> bytes:
+    """The numbers of a message with this step, which is rounded to 8 significant bits."""
+    step, seed = _rounded(step), rng.number(key, "dither")
+    if not step:
+        return _HEADER.pack(_ZEROS, 0.0, seed)
+    body, kind = _coded(arrays, step, seed), _CODED
+    if len(body) > sum(map(len, arrays)):
+        plain = _plain(arrays, step, seed)
+        body, kind = min((body, _CODED), (plain, _BYTES), key=lambda choice: len(choice[0]))
+    return _HEADER.pack(kind, step, seed) + body
+
+
+def read(data: memoryview, schema: Schema, codec: Codec) -> Tensors:
+    """The tensors of a message of a codec, which says how long the message may be."""
+    if not _HEADER.size <= len(data) <= codec.size(schema):
+        raise MessageError("length", f"{len(data)} bytes instead of {_HEADER.size} to {codec.size(schema)}")
+    kind, step, seed = _HEADER.unpack_from(data)
+    body, total = data[_HEADER.size :], numel(schema)
+    if kind == _ZEROS and step == 0 and not body:
+        return shaped(torch.zeros(total), schema)
+    if not (total and kind in (_BYTES, _CODED) and _SMALLEST_STEP <= step <= _LARGEST_STEP):
+        raise MessageError("range", f"{codec.name} of kind {kind} with a step of {step:g} and {len(body)} bytes")
+    numbers = _decoded(body, total, seed) if kind == _CODED else _from_bytes(body, total, seed)
+    return shaped(torch.from_numpy(_values(numbers, step, counts(schema))), schema)
 
 
 def smallest(sizes: Sequence[int]) -> list[int]:
@@ -222,7 +234,8 @@ def _dithers(seed: int, count: int, total: int) -> Iterator[Array]:
         yield drawn if len(drawn) == size else np.append(drawn, np.full(size - len(drawn), entropy.CENTRE, "<u2"))
 
 
-def _root_mean_square(arrays: list[Array]) -> float:
+def root_mean_square(arrays: list[Array]) -> float:
+    """The root mean square of all numbers; 0 where there are none."""
     pieces = [array[start : start + PIECE] for array in arrays for start in range(0, len(array), PIECE)]
     if not pieces:
         return 0.0

@@ -57,7 +57,7 @@ def frequencies() -> Array:
     return table
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def entropy(mean: float) -> float:
     """Bits that a number takes on average where all are Laplace distributed with this mean magnitude, in steps."""
     reach = ceil(30 * mean) + 2

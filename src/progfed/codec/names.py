@@ -9,6 +9,7 @@ from progfed.codec.base import Codec, Float
 from progfed.codec.chain import Chain
 from progfed.codec.dither import Dither
 from progfed.codec.eden import Eden
+from progfed.codec.fitted import Fitted
 from progfed.codec.half import Half
 from progfed.codec.quantize import Quantize
 from progfed.codec.rotate import Rotate
@@ -21,10 +22,11 @@ float; fp16, bf16; LQ-8, LQ-4, LQ-2, LQ-1 (quantized, a range per tensor; LQ-4@1
 SP-25, SP-10, any SP-1 to SP-99 (random mask, rescaled); RAND-25 (not rescaled, for error feedback); \
 TOP-10 (largest magnitudes); ROT (random rotation); and chains of these in the order of encoding, \
 such as LQ-8+SP-25 or ROT+LQ-4; alone: DQ-1.5, any DQ-0.1 to DQ-10 (one step for the whole message, in root mean \
-squares of its numbers; entropy-coded) and EDEN-1 (one bit, of fixed length); your own as module:name(3)"""
+squares of its numbers; entropy-coded), DQ-0.7bit (the same with the step that fits into so many bits a number, 0.2 to \
+8) and EDEN-1 (one bit, of fixed length); your own as module:name(3)"""
 
 _STEP = re.compile(r"(?P<kind>LQ|SP|RAND|TOP)-(?P<number>\d{1,2})(?:@(?P<chunk>\d{1,9}))?|(?P<plain>ROT|FP16|BF16)")
-_ALONE = re.compile(r"DQ-(?P<step>\d{1,2}(?:\.\d{1,3})?)|EDEN-1")
+_ALONE = re.compile(r"DQ-(?P<step>\d{1,2}(?:\.\d{1,3})?)(?P<bits>BIT)?|EDEN-1")
 
 
 def codec(name: str) -> Codec:
@@ -56,7 +58,7 @@ def _alone(match: re.Match[str], name: str) -> Codec:
     if not match["step"]:
         return Eden()
     try:
-        return Dither(float(match["step"]))
+        return (Fitted if match["bits"] else Dither)(float(match["step"]))
     except UsageError as error:
         raise UsageError(f"no codec is called {name!r}: {error}; there are {NAMES}") from None
 

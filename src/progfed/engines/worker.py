@@ -155,7 +155,7 @@ def _train(learner: Learner, share: list[tuple[Task, Arrays]], down: bytes) -> A
 
 def _carrying(message: bytes, task: Task) -> Task:
     """The task with another message; `replace` would take five times as long, for every client."""
-    return Task(task.client, task.round, task.phase, task.lr, message)
+    return Task(task.client, task.round, task.phase, task.lr, message, task.bits)
 
 
 def _score(examiner: Examiner | None, phase: Any, arrays: dict[str, Any], starts: range) -> Any:

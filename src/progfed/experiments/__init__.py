@@ -32,6 +32,7 @@ NAMES = (
     "writers",
     "hippocampus",
     "defaults",
+    "small_messages",
 )
 
 _FOLDERS: set[Path] = set()

@@ -35,6 +35,7 @@ def pack_task(task: Task) -> RecordDict:
         "trains": json.dumps(phase.trains),
         "heads": json.dumps(phase.heads),
         "warmup": int(phase.warmup),
+        "bits": json.dumps(task.bits),
     }
     return _pack(fields, task.message)
 
@@ -50,8 +51,16 @@ def unpack_task(content: RecordDict) -> Task:
             heads=tuple(json.loads(fields["heads"])),
             warmup=bool(_whole(fields["warmup"])),
         )
-        return Task(_whole(fields["client"]), _whole(fields["round"]), phase, float(fields["lr"]), message)
-    except (KeyError, TypeError, ValueError) as error:
+        bits = json.loads(fields["bits"])
+        return Task(
+            _whole(fields["client"]),
+            _whole(fields["round"]),
+            phase,
+            float(fields["lr"]),
+            message,
+            None if bits is None else (float(bits[0]), float(bits[1])),
+        )
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         raise MessageError("fields", f"a task that cannot be read: {type(error).__name__}: {error}") from error
 
 

@@ -16,11 +16,18 @@ from progfed.models.pieces import Cuts, Norm, Piece, cut, norm_of
 
 # Every conv*_x is two pieces, its halves; the stem belongs to the first.
 _CUTS: Cuts = {1: (8,), 2: (4, 4), 3: (2, 4, 2), 4: (2, 2, 2, 2), 5: (1, 2, 2, 2, 1), 8: (1,) * 8}
-_WIDTHS = (64, 128, 256, 512)
+_FACTORS = (1, 2, 4, 8)
+"""How wide the residual blocks of each conv*_x are, in those of conv2_x."""
 
 
 def resnet18(
-    classes: int = 100, *, stages: int = 4, norm: str = "group", size: int = 32, heads: str = "pooled"
+    classes: int = 100,
+    *,
+    stages: int = 4,
+    norm: str = "group",
+    size: int = 32,
+    heads: str = "pooled",
+    width: int = 64,
 ) -> Progressive:
     """ResNet-18 for images of any size: 11,220,132 parameters with 100 classes.
 
@@ -35,8 +42,9 @@ def resnet18(
         norm: `"group"` (no buffers, for federated training) or `"batch"`.
         size: The side of the images by which costs are counted: give the size of the crops that it is trained on.
         heads: The temporary heads: `"pooled"` as in the paper, or a `"grid"` that costs little (see `with_heads`).
+        width: The channels of the first residual blocks; those of the others are 2, 4 and 8 times as many.
     """
-    model = _resnet((2, 2, 2, 2), classes, stages=stages, norm=norm, heads=heads, name="resnet18")
+    model = _resnet((2, 2, 2, 2), classes, stages=stages, norm=norm, heads=heads, name="resnet18", width=width)
     return replace(model, example=torch.zeros(1, 3, size, size))
 
 
@@ -56,28 +64,37 @@ def resnet152(classes: int = 100, *, stages: int = 4, norm: str = "group", heads
 
 
 def _resnet(
-    depths: tuple[int, ...], classes: int, *, stages: int, norm: str, heads: str, name: str, expansion: int = 1
+    depths: tuple[int, ...],
+    classes: int,
+    *,
+    stages: int,
+    norm: str,
+    heads: str,
+    name: str,
+    expansion: int = 1,
+    width: int = 64,
 ) -> Progressive:
     chosen = norm_of(norm)
     pieces: list[Piece] = []
-    inputs = 64
-    for index, (width, depth) in enumerate(zip(_WIDTHS, depths, strict=True)):
+    inputs = width
+    for index, (factor, depth) in enumerate(zip(_FACTORS, depths, strict=True)):
+        own = width * factor
         for half, count in enumerate(((depth + 1) // 2, depth // 2)):
-            shapes = [(inputs, width, 2 if index and not half else 1)] + [(width * expansion, width, 1)] * (count - 1)
-            make = _half(shapes, norm=chosen, expansion=expansion, stem=not pieces)
-            pieces.append(Piece(f"conv{index + 2}{'ab'[half]}", make, width * expansion))
-            inputs = width * expansion
+            shapes = [(inputs, own, 2 if index and not half else 1)] + [(own * expansion, own, 1)] * (count - 1)
+            make = _half(shapes, norm=chosen, expansion=expansion, stem=0 if pieces else width)
+            pieces.append(Piece(f"conv{index + 2}{'ab'[half]}", make, own * expansion))
+            inputs = own * expansion
     model = cut(pieces, _CUTS, stages, head=pooled_head(inputs, classes), classes=classes, name=name)
     return with_heads(model, heads)
 
 
-def _half(shapes: list[tuple[int, int, int]], *, norm: Norm, expansion: int, stem: bool) -> Make:
-    """Half of a conv*_x: residual blocks of these (inputs, width, stride), after the stem if it is the first."""
+def _half(shapes: list[tuple[int, int, int]], *, norm: Norm, expansion: int, stem: int) -> Make:
+    """Half of a conv*_x: residual blocks of these (inputs, width, stride), after a stem of so many channels, if any."""
 
     def make() -> nn.Module:
         block = nn.Sequential()
         if stem:
-            block.add_module("stem", nn.Sequential(*_conv(3, 64, 3, norm=norm), nn.ReLU(inplace=True)))
+            block.add_module("stem", nn.Sequential(*_conv(3, stem, 3, norm=norm), nn.ReLU(inplace=True)))
         for number, (inputs, width, stride) in enumerate(shapes, start=1):
             body = _basic if expansion == 1 else _bottleneck
             outputs = width * expansion

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Literal, TypeVar
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from progfed import rng
-from progfed.codec import Apart, Codec, Float
+from progfed.codec import Apart, Codec, Fitted, Float, bits_of, with_bits
 from progfed.errors import UsageError
 from progfed.recipe.aggregate import Aggregate, Mean, Weighted, least
 from progfed.recipe.growth import Growth
@@ -167,6 +167,9 @@ class Recipe:
             training has changed since the initial ones. Every client makes those from the seed, and need keep nothing.
         method: What clients do beside plain steps, keep, and send beside the update: `Scaffold()`, `FedDyn()`,
             `Personal()`, or one of your own.
+        bytes: The most that all messages of the run may take in both directions, as a share of what end-to-end training
+            sends in floats over as many rounds: 0.02, or "2%". The server then chooses the codecs of each round
+            (`DQ-0.7bit`, with as many bits as the budget has left for it), and `base` is `"start"`.
     """
 
     schedule: Schedule
@@ -188,10 +191,13 @@ class Recipe:
     growth: Growth | None = field(default=None, metadata=_LATER)
     base: Literal["zero", "start"] = field(default="zero", metadata=_LATER)
     method: Method = field(default=PLAIN, metadata=_LATER)
+    bytes: float | None = field(default=None, metadata=_LATER)
 
     def __post_init__(self) -> None:
         for name, understand in SHORT_FORMS.items():
             object.__setattr__(self, name, understand(getattr(self, name)))  # the way of a frozen dataclass
+        if self.bytes is not None:
+            self._budgeted()
         if not isinstance(self.schedule, tuple | list) or not all(isinstance(one, Phase) for one in self.schedule):
             raise UsageError(f"a schedule is made by progressive() or end_to_end(), not {self.schedule!r:.60}")
         if not self.schedule:
@@ -225,6 +231,33 @@ class Recipe:
                 "growth by the training loss would tell about clients what no noise hides: use growth=Movement() with "
                 "privacy, which sees only the noisy model"
             )
+
+    def _budgeted(self) -> None:
+        """Set what a budget implies, and refuse what it cannot go with."""
+        if self.bytes is None or not 0 < self.bytes < 1:
+            raise UsageError(f"bytes is a share of end-to-end training's, above 0 and below 1, not {self.bytes}")
+        if self.delta or self.feedback:
+            other = "delta" if self.delta else "feedback"
+            raise UsageError(f"bytes cannot be promised with {other}=True: leave out one of them")
+        object.__setattr__(self, "base", "start")
+        for name in ("up", "down"):
+            codec = getattr(self, name)
+            if isinstance(codec, Float):
+                object.__setattr__(self, name, Fitted(8))
+            elif bits_of(codec) is None:
+                raise UsageError(f"with bytes the server chooses the codecs: leave out {name}={codec.name}")
+
+    @property
+    def bits(self) -> tuple[float, float] | None:
+        """The bits a number, down and up, that clients are told with a task; None without a budget of bytes."""
+        down, up = bits_of(self.down), bits_of(self.up)
+        return None if self.bytes is None or down is None or up is None else (down, up)
+
+    def with_bits(self, bits: tuple[float, float] | None) -> Recipe:
+        """The recipe with the codecs that the server chose for a round; None: with those that it has."""
+        if bits is None:
+            return self
+        return replace(self, down=with_bits(self.down, bits[0]), up=with_bits(self.up, bits[1]))
 
     @property
     def needed(self) -> int:

@@ -49,6 +49,17 @@ def _codec(value: Any) -> Codec:
     return value  # type: ignore[no-any-return]
 
 
+def _share(value: Any) -> float | None:
+    """A share as a number; `"2%"` stands for 0.02."""
+    if value is None or isinstance(value, float | int):
+        return None if value is None else float(value)
+    text, percent = str(value).strip().removesuffix("%"), str(value).strip().endswith("%")
+    try:
+        return float(text) / 100 if percent else float(text)
+    except ValueError:
+        raise UsageError(f"bytes takes a share of end-to-end training's, such as 0.02 or 2%, not {value!r}") from None
+
+
 def _rate(value: Any) -> Any:
     return as_rate(_imported(value))
 
@@ -62,6 +73,7 @@ SHORT_FORMS: dict[str, Callable[[Any], Any]] = {
     "rate": _rate,
     "up": _codec,
     "down": _codec,
+    "bytes": _share,
     "server": _named("server", servers.NAMED, "init", "update"),
     "aggregate": _named("aggregate", aggregates.NAMED, "__call__"),
     "method": _named("method", methods.NAMED, "train", "down", "up", "private", "init", "update", "scores", "codec"),

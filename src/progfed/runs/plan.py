@@ -24,6 +24,7 @@ from progfed.recipe.turns import earliest
 from progfed.runs.experiment import Experiment
 from progfed.runs.identity import describe
 from progfed.schedule import within
+from progfed.server.budget import Codecs, codecs_of_phases
 from progfed.server.checks import check
 from progfed.wire.message import message_estimate, message_size
 
@@ -62,11 +63,12 @@ def plan(experiment: Experiment, known: Known | None = None, *, device: Device |
     deepest: Sequence[int] = getattr(experiment.data, "deepest", ())
     clients: int = experiment.clients or getattr(experiment.data, "clients", 0)
     check(model, recipe, deepest, clients=clients)
+    codecs = codecs_of_phases(recipe, costs, clients or math.inf)
     stages: dict[int, Plan] = {}
     total = Cost()
     for index, phase in enumerate(recipe.schedule):
         counts, memory = costs.phase(phase), costs.memory(phase, recipe.local)
-        spent = _average(deepest or [model.stages], partial(_spent, experiment, index, costs))
+        spent = _average(deepest or [model.stages], partial(_spent, experiment, index, costs, codecs[index]))
         row = stages.setdefault(phase.stage, _row(phase.stage, counts))
         row["warmup_rounds" if phase.warmup else "rounds"] += phase.rounds
         for cost in ("down_bytes", "up_bytes", "flops"):
@@ -82,7 +84,7 @@ def plan(experiment: Experiment, known: Known | None = None, *, device: Device |
         spent_there = on_device(device, recipe, costs, examples=average_examples(experiment), depth=depth)
         further["device"] = {**spent_there, "share": recipe.asked(clients) / clients if clients else None}
     if not (recipe.upward.exact and recipe.downward.exact):
-        further["estimate"] = _estimate(experiment, deepest or [model.stages], costs)
+        further["estimate"] = _estimate(experiment, deepest or [model.stages], costs, codecs)
     if recipe.growth is not None:
         cut = replace(recipe, schedule=earliest(recipe.schedule, recipe.growth), growth=None)
         further["earliest"] = plan(replace(experiment, recipe=cut), known)["total"]
@@ -105,12 +107,11 @@ def _average(deepest: Sequence[int], spend: Callable[[int], Cost]) -> Cost:
     return Cost(**{cost: (value + half) // clients for cost, value in sums.items()})
 
 
-def _estimate(experiment: Experiment, deepest: Sequence[int], costs: Costs) -> dict[str, int]:
+def _estimate(
+    experiment: Experiment, deepest: Sequence[int], costs: Costs, codecs: Sequence[Counter[Codecs]]
+) -> dict[str, int]:
     """The bytes that all rounds are expected to take in each direction, where lengths depend on the numbers."""
-    spend = [
-        partial(_spent, experiment, index, costs, size=message_estimate)
-        for index in range(len(experiment.recipe.schedule))
-    ]
+    spend = [partial(_spent, experiment, index, costs, own, size=message_estimate) for index, own in enumerate(codecs)]
     total = sum((_average(deepest, one) for one in spend), start=Cost())
     return {"down_bytes": total.down_bytes, "up_bytes": total.up_bytes}
 
@@ -119,24 +120,26 @@ def _spent(
     experiment: Experiment,
     index: int,
     costs: Costs,
+    codecs: Counter[Codecs],
     depth: int,
     *,
     size: Callable[[Codec, Schema], int] = message_size,
 ) -> Cost:
     """What all rounds of phase `index` cost, if every client can train up to stage `depth`.
 
-    `size` gives the length of a message: what it is at most, or what is to be expected.
+    `codecs` are those of the rounds; `size` gives the length of a message: what it is at most, or what is to be
+    expected.
     """
     recipe, rounds = experiment.recipe, experiment.recipe.schedule[index].rounds
     cost = costs.phase(within(recipe.schedule[index], depth))
-    visits = recipe.asked(experiment.clients or math.inf) * rounds
+    asked = recipe.asked(experiment.clients or math.inf)
     bill = partial(paper_bytes, recipe, index, depth=depth, costs=costs)
     bills = [bill(number, closes=number == rounds - 1) for number in range(rounds)]
     return Cost(
-        down_bytes=visits * size(recipe.downward, cost.down),
-        up_bytes=visits * size(recipe.upward, cost.up),
+        down_bytes=asked * sum(times * size(down, cost.down) for (down, _), times in codecs.items()),
+        up_bytes=asked * sum(times * size(up, cost.up) for (_, up), times in codecs.items()),
         paper_bytes=recipe.cohort * sum(bills),
-        flops=round(cost.flops * visits * recipe.local.seen(average_examples(experiment))),
+        flops=round(cost.flops * asked * rounds * recipe.local.seen(average_examples(experiment))),
     )
 
 

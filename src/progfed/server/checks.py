@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from progfed.blocks import Progressive
 from progfed.codec import LIMIT
+from progfed.costs import Costs
 from progfed.costs.phase import buffer_names
 from progfed.errors import TrainingError, UsageError
 from progfed.recipe import optimizers
+from progfed.recipe.buffers import with_exact_buffers
 from progfed.recipe.privacy import accounting
 from progfed.recipe.recipe import Recipe
+from progfed.server.budget import check_budget
 from progfed.tensors import Tensors, bounded, finite
 
 
@@ -43,6 +47,7 @@ def check(model: Progressive, recipe: Recipe, deepest: Sequence[int], *, clients
         )
     if clients:
         recipe.check_population(clients)
+    check_budget(with_exact_buffers(recipe, model), Costs(model, recipe.method), clients or math.inf)
 
 
 def check_model(params: Tensors, state: optimizers.State, number: int) -> None:

@@ -20,6 +20,7 @@ from progfed.recipe.recipe import Recipe
 from progfed.recipe.turns import ending, next_turn
 from progfed.schedule import Phase, within
 from progfed.server.broadcast import broadcast
+from progfed.server.budget import affordable
 from progfed.server.checks import check, check_model
 from progfed.server.replies import collect
 from progfed.server.step import crossing, grown, shares, step
@@ -98,12 +99,15 @@ def federate(
         kinds = {phase: costs.phase(phase) for phase in dict.fromkeys(phases.values())}
         down = {phase: kind.down for phase, kind in kinds.items()}
         envelope = Envelope(DOWN, run_id, turn.number, turn.phase.stage)
-        sent = broadcast(crossing(progress.params, progress.state), progress.held, model, recipe, envelope, down)
-        tasks = [Task(client, turn.number, phase, lr, sent.messages[phase]) for client, phase in phases.items()]
+        now = affordable(recipe, turn, progress.watch, progress.cost, costs, clients=len(sizes))
+        sent = broadcast(crossing(progress.params, progress.state), progress.held, model, now, envelope, down)
+        tasks = [
+            Task(client, turn.number, phase, lr, sent.messages[phase], now.bits) for client, phase in phases.items()
+        ]
 
         up = {phase: kind.up for phase, kind in kinds.items()}
         # x_{t+1} = x_t + server(mean of the clients' changes), or another way to make one of many
-        with collect(engine, tasks, sent, recipe=recipe, sizes=sizes, schemas=up) as replies:
+        with collect(engine, tasks, sent, recipe=now, sizes=sizes, schemas=up) as replies:
             mean = recipe.combine(replies, turn.number)
         summary, buffers = replies.summary, frozenset[str]().union(*(kind.buffers for kind in kinds.values()))
         by = shares(summary.updates, up, len(sizes))

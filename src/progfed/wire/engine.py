@@ -20,13 +20,17 @@ OWN_KINDS = ("held", "lost", "velocity", "private")
 
 @dataclass(frozen=True)
 class Task:
-    """One client's work in one round. `message` is the same object for every client of a round."""
+    """One client's work in one round. `message` is the same object for every client of a round.
+
+    `bits` are those that a number takes on its way down and up, where the server chooses them for each round.
+    """
 
     client: int
     round: int
     phase: Phase
     lr: float
     message: bytes
+    bits: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
