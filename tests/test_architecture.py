@@ -131,6 +131,7 @@ def test_nothing_seeds_torch_globally() -> None:
 
 def test_the_public_surface_is_what_it_was() -> None:
     assert sorted(progfed.__all__) == [
+        "Buffered",
         "Chain",
         "Constant",
         "Cosine",

@@ -11,6 +11,7 @@ from progfed.metrics import Metric
 from progfed.old_paths import install as _find_old_paths
 from progfed.on_clients import OnClients
 from progfed.population import Examples, FederatedData, from_clients
+from progfed.recipe.buffered import Buffered
 from progfed.recipe.ema import Ema
 from progfed.recipe.feddyn import FedDyn
 from progfed.recipe.method import Method, Visit
@@ -30,6 +31,7 @@ __version__ = "0.2.0"
 _find_old_paths()
 
 __all__ = [
+    "Buffered",
     "Chain",
     "Constant",
     "Cosine",

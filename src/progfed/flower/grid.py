@@ -84,13 +84,13 @@ class GridEngine:
         self._sizes: dict[int, int] = {}
         self._clients = math.inf
         self._ask_again: dict[int, float] = {}  # node -> when to ask it again which clients it holds
-        self._round, self._end = 0, 0.0
+        self._asked: set[tuple[int, int]] = set()  # client and round
+        self._end = 0.0
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Update]:
         self._look_for(task.client for task in tasks)
         here = [task for task in tasks if task.client in self._node]
-        for task in here[:1]:
-            self._begin(task.round)
+        self._begin({(task.client, task.round) for task in here})
         # a task must not outlive its round by much: a node that comes back should not find the work of the past
         left = max(self._end - time.monotonic(), 0.0)
         messages = [Message(pack_task(task), self._node[task.client], TRAIN, ttl=left + GRACE) for task in here]
@@ -98,10 +98,10 @@ class GridEngine:
         for key, reply in self._replies(sent, left):
             yield from self._opened(sent[key], reply)
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, asked: set[tuple[int, int]]) -> None:
         """Start the clock of a round, unless it runs: a client that asks for the whole model gets no extra time."""
-        if number != self._round:
-            self._round, self._end = number, time.monotonic() + self._patience.deadline
+        if not asked <= self._asked:
+            self._asked, self._end = asked, time.monotonic() + self._patience.deadline
 
     def sizes(self, clients: int, *, all_needed: bool = False) -> dict[int, int]:
         """The number of examples of each client that some node holds.

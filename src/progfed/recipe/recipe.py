@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Literal, TypeVar
@@ -15,6 +15,7 @@ from progfed import rng
 from progfed.codec import Apart, Codec, Fitted, Float, bits_of, with_bits
 from progfed.errors import UsageError
 from progfed.recipe.aggregate import Aggregate, Mean, Weighted, least
+from progfed.recipe.buffered import Buffered
 from progfed.recipe.growth import Growth
 from progfed.recipe.local_optimizer import OptimizerFactory, check_factory
 from progfed.recipe.method import PLAIN, Method
@@ -170,6 +171,8 @@ class Recipe:
         bytes: The most that all messages of the run may take in both directions, as a share of what end-to-end training
             sends in floats over as many rounds: 0.02, or "2%". The server then chooses the codecs of each round
             (`DQ-0.7bit`, with as many bits as the budget has left for it), and `base` is `"start"`.
+        asynchronous: `Buffered(…)`: the server takes a step whenever so many updates have come, by the clock of the
+            clients' devices, and `cohort` is how many clients train at a time.
     """
 
     schedule: Schedule
@@ -192,6 +195,7 @@ class Recipe:
     base: Literal["zero", "start"] = field(default="zero", metadata=_LATER)
     method: Method = field(default=PLAIN, metadata=_LATER)
     bytes: float | None = field(default=None, metadata=_LATER)
+    asynchronous: Buffered | None = field(default=None, metadata=_LATER)
 
     def __post_init__(self) -> None:
         for name, understand in SHORT_FORMS.items():
@@ -231,6 +235,9 @@ class Recipe:
                 "growth by the training loss would tell about clients what no noise hides: use growth=Movement() with "
                 "privacy, which sees only the noisy model"
             )
+
+        if self.asynchronous is not None:
+            check_asynchronous(self)
 
     def _budgeted(self) -> None:
         """Set what a budget implies, and refuse what it cannot go with."""
@@ -295,6 +302,11 @@ class Recipe:
         others = [_skipping(cohort, index) for index in reserves]
         return cohort + tuple(sorted(others, key=lambda client: rng.rank(seed, "call", number, client)))
 
+    def idle(self, busy: Sequence[int], clients: int, number: int) -> tuple[int, ...]:
+        """The clients that round `number` of an asynchronous run sends out: none who is busy, and a cohort in all."""
+        drawn = rng.sample(clients - len(busy), self.cohort - len(busy), self.seed, "sample", number)
+        return tuple(sorted(_skipping(tuple(busy), index) for index in drawn))
+
     def combine(self, updates: Weighted, number: int) -> Tensors:
         """The updates of round `number` aggregated to one, with noise where privacy is asked for."""
         if self.privacy is None:
@@ -306,6 +318,22 @@ class Recipe:
         if self.privacy is None:
             return None
         return self.privacy.spent(number, clients=clients, asked=self.asked(clients))
+
+
+def check_asynchronous(recipe: Recipe) -> None:
+    """Refuse what has no meaning without common rounds."""
+    assert recipe.asynchronous is not None
+    size = recipe.asynchronous.size
+    if recipe.privacy or recipe.delta or recipe.over_selection > 1 or recipe.deadline < math.inf or recipe.bytes:
+        raise UsageError(
+            "asynchronous rounds go without privacy, delta, over_selection, deadline and bytes, which are promises "
+            "about who takes part in a round: leave them out"
+        )
+    if not max(recipe.min_updates, least(recipe.aggregate)) <= size <= recipe.cohort:
+        raise UsageError(
+            f"a buffer of {size} updates needs a cohort of {size} or more clients that train at a time, not "
+            f"{recipe.cohort}, and no min_updates or aggregate that asks for more than {size}"
+        )
 
 
 def _skipping(taken: tuple[int, ...], index: int) -> int:

@@ -133,13 +133,16 @@ def _spent(
     recipe, rounds = experiment.recipe, experiment.recipe.schedule[index].rounds
     cost = costs.phase(within(recipe.schedule[index], depth))
     asked = recipe.asked(experiment.clients or math.inf)
+    # of an asynchronous run a cohort leaves at first, and then as many as have come back
+    each = asked if recipe.asynchronous is None else recipe.asynchronous.size
+    first = (asked - each) * size(recipe.downward, cost.down)
     bill = partial(paper_bytes, recipe, index, depth=depth, costs=costs)
     bills = [bill(number, closes=number == rounds - 1) for number in range(rounds)]
     return Cost(
-        down_bytes=asked * sum(times * size(down, cost.down) for (down, _), times in codecs.items()),
-        up_bytes=asked * sum(times * size(up, cost.up) for (_, up), times in codecs.items()),
-        paper_bytes=recipe.cohort * sum(bills),
-        flops=round(cost.flops * asked * rounds * recipe.local.seen(average_examples(experiment))),
+        down_bytes=first + each * sum(times * size(down, cost.down) for (down, _), times in codecs.items()),
+        up_bytes=each * sum(times * size(up, cost.up) for (_, up), times in codecs.items()),
+        paper_bytes=min(each, recipe.cohort) * sum(bills),
+        flops=round(cost.flops * each * rounds * recipe.local.seen(average_examples(experiment))),
     )
 
 

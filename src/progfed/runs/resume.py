@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 
 import torch
 
 from progfed.costs.phase import Cost
 from progfed.errors import StorageError, UsageError
 from progfed.recipe import optimizers
+from progfed.recipe.buffered import Aloft, Flight
 from progfed.recipe.growth import Watch
 from progfed.recipe.privacy import new_secret
 from progfed.recipe.recipe import Recipe
@@ -17,7 +18,7 @@ from progfed.runs import checkpoint
 from progfed.runs.best import Best
 from progfed.runs.checkpoint import Checkpoint
 from progfed.runs.directory import Log, Record, RunDirectory
-from progfed.server.loop import Progress, Round
+from progfed.server.rounds import Progress, Round
 from progfed.tensors import Tensors, grouped, prefixed
 from progfed.wire.engine import ClientState
 from progfed.wire.message import model_digest
@@ -94,6 +95,9 @@ def to_checkpoint(progress: Progress, run_id: str, states: dict[int, ClientState
     if watch.lengths or watch.signal or watch.drift or watch.path:
         state["growth"] = {"lengths": watch.lengths, "signal": watch.signal, "path": watch.path}
         tensors["drift"] = watch.drift
+    if progress.aloft != Aloft():
+        state["aloft"] = {"now": progress.aloft.now, "flights": [astuple(one) for one in progress.aloft.flights]}
+        tensors["aloft"] = prefixed(progress.aloft.models)
     return Checkpoint(progress.round, tensors, state)
 
 
@@ -141,7 +145,8 @@ def restored(found: Checkpoint) -> tuple[Progress, dict[int, ClientState]]:
     for client, kept in from_tables(found.tensors).items():
         states.setdefault(client, {}).update(kept)
     cost = Cost(**found.state["cost"])
-    return Progress(int(found.round), found.tensors["model"], state, held, cost, watched(found)), states
+    done = Progress(int(found.round), found.tensors["model"], state, held, cost, watched(found), out(found))
+    return done, states
 
 
 def with_secret(recipe: Recipe, directory: RunDirectory) -> Recipe:
@@ -168,6 +173,15 @@ def with_secret(recipe: Recipe, directory: RunDirectory) -> Recipe:
         return replace(recipe, privacy=replace(recipe.privacy, secret=kept))
     except UsageError as error:
         raise StorageError(f"{directory.path} has a damaged privacy.secret: start over with --fresh") from error
+
+
+def out(found: Checkpoint) -> Aloft:
+    """Who was out, and with which models; nobody in a checkpoint of a run whose rounds are synchronous."""
+    told = found.state.get("aloft")
+    if told is None:
+        return Aloft()
+    models = {int(version): model for version, model in grouped(found.tensors["aloft"]).items()}
+    return Aloft(told["now"], tuple(Flight(*one) for one in told["flights"]), models)
 
 
 def watched(found: Checkpoint) -> Watch:

@@ -11,7 +11,7 @@ from safetensors.torch import load as load_safetensors
 from progfed import files
 from progfed.errors import StorageError, UsageError
 from progfed.runs import checkpoint
-from progfed.server.loop import Round
+from progfed.server.rounds import Round
 from progfed.tensors import Tensors
 
 FOLDER = "models"

@@ -33,7 +33,9 @@ from progfed.runs.progress import bar, can_show
 from progfed.runs.resume import Saver, restored, resume, with_secret
 from progfed.runs.snapshots import keeping
 from progfed.schedule import Phase
-from progfed.server.loop import Round, federate
+from progfed.server.buffered import buffered
+from progfed.server.loop import federate
+from progfed.server.rounds import Round
 from progfed.server.step import of_method, of_optimizer
 from progfed.tensors import Tensors
 from progfed.wire.engine import Engine
@@ -124,8 +126,9 @@ def train(
             start = resume(directory, run_id, clients.client_states)
             hidden = with_secret(recipe, directory)  # clients, on this machine or elsewhere, do not get it
             costs = Costs(model, recipe.method)
-            clock = Clock(clients, population, hidden, costs) if population.devices else None
-            rounds = federate(
+            together = recipe.asynchronous is None
+            clock = Clock(clients, population, hidden, costs) if population.devices and together else None
+            rounds = (federate if together else partial(buffered, devices=population.devices))(
                 model,
                 population.sizes,
                 hidden,
@@ -167,6 +170,8 @@ def recorded(
             record["memory_bytes"] = costs.memory(done.phase, experiment.recipe.local).peak
             if clock is not None:
                 record["device_seconds"] = clock.seconds(used=done.clients, surplus=done.surplus)
+            if done.device_seconds is not None:
+                record["device_seconds"] = done.device_seconds
             saver.add(done, record, judged)
             yield record
             if best.given_up:

@@ -47,14 +47,16 @@ def collect(
     recipe: Recipe,
     sizes: Sequence[int],
     schemas: Mapping[Phase, Schema],
+    counts: Mapping[int, float] | None = None,
 ) -> Iterator[Replies]:
     """Hand out the tasks and open the updates while the block iterates over the replies.
 
     `tasks` are in the order in which updates are summed up; `sizes[i]` is the most examples that client i may claim,
-    and `schemas` says what an update of each sub-model holds. When the block is left, the replies that it did not take
-    are opened and counted as well, training stops where too few were valid, and `summary` is there.
+    and `schemas` says what an update of each sub-model holds. `counts` are factors of the updates of some clients.
+    When the block is left, the replies that it did not take are opened and counted as well, training stops where too
+    few were valid, and `summary` is there.
     """
-    replies = Replies(engine, tasks, sent, recipe, sizes, schemas)
+    replies = Replies(engine, tasks, sent, recipe, sizes, schemas, counts or {})
     try:
         yield replies
         replies.finish()
@@ -80,8 +82,9 @@ class Replies:
         recipe: Recipe,
         sizes: Sequence[int],
         schemas: Mapping[Phase, Schema],
+        counts: Mapping[int, float],
     ) -> None:
-        self._phases = {task.client: task.phase for task in tasks}
+        self._tasks, self._counts = {task.client: task for task in tasks}, counts
         self._sent, self._recipe, self._sizes, self._schemas = sent, recipe, sizes, schemas
         self._why = ""
         self._losses = 0.0
@@ -106,7 +109,7 @@ class Replies:
             large = self._rejected["not finite"]
             hint = "; lower the learning rate, or use a codec for larger numbers" if large else ""
             raise TrainingError(
-                f"round {self._sent.envelope.round}: {self._valid} of {len(self._phases)} updates were valid, "
+                f"round {self._sent.envelope.round}: {self._valid} of {len(self._tasks)} updates were valid, "
                 f"{self._recipe.needed} needed ({reasons}; first: {self._why or 'no reply'}){hint}"
             )
         self.summary = Summary(
@@ -146,10 +149,10 @@ class Replies:
         """Open updates in the order of the tasks; one that comes early waits, so that sums keep their order."""
         waiting: dict[int, Update] = {}
         seen: set[int] = set()
-        order, turn = tuple(self._phases), 0
+        order, turn = tuple(self._tasks), 0
         for update in updates:
             self._up_bytes += len(update.message)
-            if update.client not in self._phases or update.client in seen:
+            if update.client not in self._tasks or update.client in seen:
                 self._reject(MessageError("unexpected", f"client {update.client} was not asked, or answered before"))
                 continue
             seen.add(update.client)
@@ -160,16 +163,17 @@ class Replies:
         for client in order:
             if client in waiting:
                 yield from self._open(waiting[client])
-        if missing := len(self._phases) - len(seen):
+        if missing := len(self._tasks) - len(seen):
             self._rejected["missing"] += missing
 
     def _open(self, update: Update) -> Iterator[tuple[float, Tensors]]:
-        phase, most = self._phases[update.client], self._sizes[update.client]
+        task, most = self._tasks[update.client], self._sizes[update.client]
+        phase = task.phase
         if self._valid == self._recipe.cohort:
             self._surplus += 1
             self._trained[phase] += self._recipe.local.seen(most)
             return
-        expected = replace(self._sent.envelope, kind=UP, stage=phase.stage, client=update.client, examples=most)
+        expected = Envelope(UP, self._sent.envelope.run_id, task.round, phase.stage, update.client, most)
         try:
             found, change = unseal(update.message, expected, self._schemas[phase], self._recipe.upward)
         except MessageError as error:
@@ -180,6 +184,8 @@ class Replies:
         self._examples += found.examples
         self._trained[phase] += self._recipe.local.seen(found.examples)
         self._losses += found.loss * found.examples
+        if (count := self._counts.get(update.client, 1.0)) != 1.0:
+            change = {name: value * count for name, value in change.items()}
         yield (found.examples if self._recipe.weighting == "examples" else 1.0), change
 
     def _reject(self, error: MessageError) -> None:
