@@ -398,8 +398,12 @@ def test_two_rounds_of_the_demo_make_a_report(tmp_path: Path) -> None:
     assert code == 0
     shown = json.loads(text)
     assert Path(shown["report"]).exists()
-    baseline, progressive, equal = (run["cost"]["down_bytes"] for run in shown["runs"])
-    assert equal <= progressive < baseline
+    baseline, progressive, equal, small = (run["cost"]["down_bytes"] for run in shown["runs"])
+    assert 0 < small < equal <= progressive < baseline
+    (told,) = shown["comparison"]["beside"]
+    assert told["run"] == "small-messages"
+    assert told["bytes"] <= 0.02 * shown["comparison"]["end_to_end"]["bytes"]
+    assert "small-messages" in shown["comparison"]["sentence"]
     assert shown["comparison"]["sentence"].startswith("At equal bytes ")
 
 

@@ -12,8 +12,13 @@ from progfed.runs.compare import compared
 from progfed.schedule import length, progressive
 
 
+def test_small_messages_are_the_growing_run_with_a_budget_and_nothing_else() -> None:
+    _, growing, small = RUNS
+    assert small == replace(growing, run="small-messages", recipe=replace(growing.recipe, bytes=0.02))
+
+
 def test_both_runs_of_the_demo_share_one_recipe_and_the_growing_one_has_the_default_schedule() -> None:
-    whole, growing = RUNS
+    whole, growing, _ = RUNS
     assert growing.recipe == replace(whole.recipe, schedule=progressive(ROUNDS, stages=STAGES))
     assert isinstance(growing.recipe.rate, Cosine)
     assert growing.recipe.local.clip == Local().clip
@@ -21,6 +26,6 @@ def test_both_runs_of_the_demo_share_one_recipe_and_the_growing_one_has_the_defa
 
 
 def test_the_third_run_of_the_demo_has_the_rounds_that_the_growing_ones_bytes_buy() -> None:
-    whole, growing = RUNS
+    whole, growing, _ = RUNS
     *_, equal = compared(growing, baseline=whole)
     assert length(equal.recipe.schedule) == 34

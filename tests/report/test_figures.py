@@ -18,9 +18,11 @@ from progfed.errors import UsageError
 from progfed.report import write_report
 from progfed.report.collect import collect
 from progfed.report.curves import AXES, Study, studies
+from progfed.report.frontier import frontier
 from progfed.report.metric_figure import figure, styles
 from progfed.report.numbers import amount, duration, log_ticks, ticks
 from progfed.report.plots import written
+from progfed.report.present import frontier_table
 from progfed.report.svg import COLOURS, INK
 
 from .report_runs import hostile, lines, stopped, tiny
@@ -180,6 +182,39 @@ def test_bytes_are_drawn_on_a_logarithmic_axis_where_runs_differ_by_more_than_te
         for pixel, cost in zip(pixels, costs, strict=True):
             share = math.log(cost / costs[0]) / whole
             assert pixel == pytest.approx(pixels[0] + share * (pixels[-1] - pixels[0]), abs=0.2)
+
+
+def test_the_frontier_is_what_no_other_point_is_better_than_for_as_few_bytes(trained: Path) -> None:
+    study = cheaper(one(trained), 40)
+    points = [(point.at["bytes"], point.metric.mean) for series in study.series for point in series.points]
+    best = {max(metric for cost, metric in points if cost <= budget) for budget, _ in points}
+    found = frontier(study)
+    assert {front.metric for front in found} == best
+    for front in found:
+        assert front.bytes == min(cost for cost, metric in points if metric >= front.metric)
+        assert front.point in front.series.points
+    assert frontier(one(trained)) == ()
+    assert frontier_table(one(trained)) is None
+
+
+def test_the_table_of_the_frontier_has_the_best_within_each_round_budget(trained: Path) -> None:
+    study = cheaper(one(trained), 40)
+    table = frontier_table(study)
+    assert table is not None
+    assert table.headings == ("for at most", "accuracy %", "run", "round", "stage")
+    metrics = [float(row[1].split(" ")[0]) for row in table.rows]
+    assert metrics == sorted(metrics)
+    assert metrics[-1] == pytest.approx(max(front.metric for front in frontier(study)), abs=0.005)
+    assert {row[2] for row in table.rows} <= {series.label for series in study.series}
+
+
+def test_the_frontier_is_drawn_in_steps_against_bytes_and_nothing_else(trained: Path) -> None:
+    study = cheaper(one(trained), 40)
+    dashes = 'stroke-dasharray="3 3"'
+    steps = figure(study, AXES[0]).svg().count(dashes)
+    assert len(frontier(study)) <= steps <= 2 * len(frontier(study))
+    assert dashes not in figure(study, AXES[1]).svg()
+    assert dashes not in figure(one(trained), AXES[0]).svg()
 
 
 @given(st.floats(1, 1e12), st.floats(11, 1e6))

@@ -52,6 +52,15 @@ def test_one_sentence_says_who_won_and_by_how_much(metrics: Any, expected: str) 
     assert found.as_json()["sentence"] == expected
 
 
+def test_a_run_beside_the_comparison_is_told_with_how_many_times_fewer_bytes_it_took() -> None:
+    sides = side("e", 50, 1000, 86.0), side("p", 50, 700, 85.5), side("b", 35, 700, 83.0)
+    found = Verdict(*sides, beside=(side("small", 50, 20, 85.75),))
+    assert found.sentence().endswith(
+        "(one seed). Against the same, small (85.75 %) lost 0.25 points, at 2.0 % of its bytes: 50 times fewer."
+    )
+    assert [one["run"] for one in found.as_json()["beside"]] == ["small"]
+
+
 def test_a_difference_is_within_the_spread_where_it_is_smaller_than_the_larger_deviation() -> None:
     ours, theirs = side("p", 5, 10, 80.0, 80.2), side("e", 5, 10, 79.0, 81.0)
     assert difference(ours, theirs).within_spread

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from progfed import experiments
@@ -40,10 +41,20 @@ def compared_names(name: str, wanted: Sequence[str]) -> list[str]:
     return [run.run for run in experiments.named(family, names)]
 
 
-def compare(chosen: Sequence[Sequence[Experiment]], runner: Runner, *, as_json: bool) -> None:
+def compare(
+    chosen: Sequence[Sequence[Experiment]],
+    runner: Runner,
+    *,
+    beside: Sequence[Sequence[Experiment]] = (),
+    as_json: bool,
+) -> None:
     """Train what is compared, for every seed, write a report of it, and say which won at equal bytes.
 
-    `chosen` has, for each seed, the growing run, after its baseline where it has one.
+    Args:
+        chosen: For each seed the growing run, after its baseline where it has one.
+        runner: Trains a run, and knows its folder.
+        beside: For each further run that is told of, its seeds.
+        as_json: Whether to print JSON instead of tables and a sentence.
     """
     growing = [runs[-1] for runs in chosen]
     whole = [checked_baseline(runs[-1], runs[0] if len(runs) > 1 else None) for runs in chosen]
@@ -56,12 +67,14 @@ def compare(chosen: Sequence[Sequence[Experiment]], runner: Runner, *, as_json: 
     equal = [equal_bytes(*pair, rounds) for pair in zip(growing, whole, strict=True)]
     summaries.append([runner.train(run) for run in equal])
     sides = [Side.of(side) for side in summaries]
+    others = [[runner.train(run) for run in seeds] for seeds in beside]
     judged = next(iter(growing[0].judged.values()))
-    verdict = Verdict(*sides, higher_is_better=judged.higher_is_better, unit=judged.unit)
-    folders = [runner.folder(run) for run in (*whole, *growing, *equal)]
+    told = tuple(map(Side.of, others))
+    verdict = Verdict(*sides, beside=told, higher_is_better=judged.higher_is_better, unit=judged.unit)
+    folders = [runner.folder(run) for run in (*whole, *growing, *equal, *chain.from_iterable(beside))]
     page = write_report(folders, folders[0].parent / "report")[0]
     if as_json:
-        runs = [summary for side in summaries for summary in side]
+        runs = [summary for side in (*summaries, *others) for summary in side]
         print_json({"runs": runs, "comparison": verdict.as_json(), "report": str(page)})
         return
     show_tables(folders)

@@ -137,9 +137,10 @@ def demo(
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
-    """Compare growing with end-to-end training on the embedded images, and write a report."""
-    found = chosen("demo", [], rounds, None, seed, None)
-    compare([found], _runner(out, How(data=DATA, workers=workers, fresh=fresh)), as_json=as_json)
+    """Compare growing, also in small messages, with end-to-end training on the embedded images, and write a report."""
+    whole, growing, small = chosen("demo", [], rounds, None, seed, None)
+    runner = _runner(out, How(data=DATA, workers=workers, fresh=fresh))
+    compare([[whole, growing]], runner, beside=[[small]], as_json=as_json)
 
 
 def _folders(experiments: list[Experiment], out: Path | None) -> list[Path]:

@@ -1,10 +1,11 @@
-"""The main job on the embedded images: does growing pay, with the defaults of the library?
+"""The main job on the embedded images: does growing pay, with the defaults of the library, and in small messages?
 
 `progfed demo` adds end-to-end training for the bytes of the growing run, as `progfed run demo --compare` does.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from progfed.data.embedded import embedded
@@ -33,7 +34,11 @@ _BASE = Experiment(
     examples=6000,
 )
 
+_GROWING = scheduled(_BASE, "progressive", progressive(ROUNDS, stages=STAGES), baseline="end-to-end")
+
 RUNS = (
     scheduled(_BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
-    scheduled(_BASE, "progressive", progressive(ROUNDS, stages=STAGES), baseline="end-to-end"),
+    _GROWING,
+    # all messages together take a fiftieth of the bytes of the first run
+    replace(_GROWING, run="small-messages", recipe=replace(_GROWING.recipe, bytes=0.02)),
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from progfed.metrics import told
 from progfed.report.curves import Axis, CurvePoint, Series, Study
+from progfed.report.frontier import frontier
 from progfed.report.numbers import amount, log_ticks, ticks
 from progfed.report.svg import COLOURS, DOTTED, Band, Curve, Dot, Drawing, Rule, Scale, Shape, Style, Text, legend
 
@@ -47,6 +49,8 @@ def figure(study: Study, axis: Axis) -> Drawing:
     title = f"{study.title}: {study.metric} against {axis.title}"
     shapes = [Text(LEFT, 24, title, size=16, bold=True), *names, *_axes(x, y, axis, study)]
     shapes += _stages(drawn, x, y, axis)
+    if axis.name == "bytes":
+        shapes += _frontier(study, x, y)
     for series, style in drawn:
         shapes += _curve(series, style, x, y, axis)
     if len(drawn) <= 6:
@@ -116,6 +120,17 @@ def _stages(drawn: Drawn, x: Scale, y: Scale, axis: Axis) -> list[Shape]:
     for at, numbers in merged:
         text = ", ".join(str(number) for number in numbers)
         shapes.append(Text(at + 4, y.start - 7, f"stage {text}", size=_SMALL))
+    return shapes
+
+
+def _frontier(study: Study, x: Scale, y: Scale) -> list[Shape]:
+    """Thin dashes along the best of all runs for so many bytes, in steps: it holds until another is better."""
+    places = [(x(one.bytes), y(one.metric)) for one in frontier(study)]
+    shapes: list[Shape] = []
+    for (left, level), (right, above) in pairwise([*places, (x.end, places[-1][1])] if places else []):
+        for start, end in (((left, level), (right, level)), ((right, level), (right, above))):
+            if start != end:
+                shapes.append(Rule(start, end, width=1, opacity=0.6, dash=(3.0, 3.0)))
     return shapes
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from progfed import __version__
 from progfed.report.curves import AXES, Axis, Series, Study
+from progfed.report.frontier import frontier
 from progfed.report.metric_figure import figure, styles
 from progfed.report.numbers import MISSING, spread
 from progfed.report.present import Table, setting_tables
@@ -30,6 +31,7 @@ _SHORT = {
 _LEAD = "What each run learned, and what it cost: bytes on the wire, arithmetic, rounds and time."
 _HINT = (
     "Move over a curve to read it; click a name to hide it. Dotted lines: the model grows. Open dots: warm-up rounds. "
+    "Thin dashes: the best of all runs for so many bytes. "
     "Bands: one standard deviation over seeds."
 )
 _COLUMNS = (
@@ -103,7 +105,8 @@ def study_json(study: Study) -> dict[str, Any]:
             )
     axes = [{"name": axis.name, "title": axis.title, "short": _SHORT[axis.name]} for axis in study.axes]
     told = {"title": study.title, "metric": study.metric, "unit": study.unit, "hint": _HINT}
-    return {**told, "log_bytes": study.log_bytes, "axes": axes, "curves": curves}
+    front = [[one.bytes, one.metric] for one in frontier(study)]
+    return {**told, "log_bytes": study.log_bytes, "axes": axes, "curves": curves, "frontier": front}
 
 
 def _curve(series: Series, axes: Sequence[Axis]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from progfed.experiments.printed import Printed
 from progfed.report.curves import Mean, Series, Study, mean_of
+from progfed.report.frontier import frontier
 from progfed.report.metric_figure import styles
 from progfed.report.numbers import MISSING, amount, duration, percent, spread
 from progfed.report.panels import Chart, Line, Panel
@@ -96,6 +97,25 @@ def _cost_columns(study: Study, found: tuple[Row, ...]) -> list[tuple[str, list[
             ("paper: time", [_share(row.printed, "seconds") for row in found]),
         ]
     return columns
+
+
+def frontier_table(study: Study) -> Table | None:
+    """The best of all runs for at most 1, 2, 5, 10, … bytes, as text; None where there is no frontier."""
+    found = frontier(study)
+    if not found:
+        return None
+    budgets = [digit * 10.0**power for power in range(16) for digit in (1, 2, 5)]
+    cells = []
+    for budget in budgets:
+        within = [one for one in found if one.bytes <= budget]
+        if within and within[-1].bytes > budget / 10:
+            best = within[-1]
+            metric = spread(best.metric, best.point.metric.std, study.unit)
+            cells.append((amount(budget, "B"), metric, best.series.label, str(best.point.round), str(best.point.stage)))
+        if len(within) == len(found):
+            break
+    headings = ("for at most", study.heading, "run", "round", "stage")
+    return Table(f"{study.title}: the best of all runs for so many bytes", headings, tuple(cells))
 
 
 def area_table(study: Study, found: tuple[Row, ...]) -> Table | None:

@@ -56,11 +56,15 @@ def difference(ours: Side, theirs: Side, *, higher_is_better: bool = True) -> Di
 
 @dataclass(frozen=True)
 class Verdict:
-    """End-to-end training, growing, and end-to-end training for the bytes of growing, side by side."""
+    """End-to-end training, growing, and end-to-end training for the bytes of growing, side by side.
+
+    `beside` are further runs, each of which is told how it compares with end-to-end training.
+    """
 
     end_to_end: Side
     growing: Side
     equal_bytes: Side
+    beside: tuple[Side, ...] = field(default=(), kw_only=True)
     higher_is_better: bool = field(default=True, kw_only=True)
     unit: str = field(default="%", kw_only=True)
 
@@ -89,7 +93,7 @@ class Verdict:
         return (
             f"At equal bytes {said}; against end-to-end training over all {self.end_to_end.rounds} rounds, "
             f"{self._metric(self.end_to_end)}, growing {self._change(whole)}, "
-            f"at {percent(whole.bytes, 1)} of its bytes{seeds}."
+            f"at {percent(whole.bytes, 1)} of its bytes{seeds}." + "".join(map(self._besides, self.beside))
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -99,8 +103,17 @@ class Verdict:
         return {
             **{name: asdict(side) for name, side in sides.items()},
             **{name: asdict(one) | {"within_spread": one.within_spread} for name, one in compared.items()},
+            "beside": [asdict(side) for side in self.beside],
             "sentence": self.sentence(),
         }
+
+    def _besides(self, side: Side) -> str:
+        """How a further run compares with end-to-end training."""
+        found = difference(side, self.end_to_end, higher_is_better=self.higher_is_better)
+        return (
+            f" Against the same, {side.run} ({self._metric(side)}) {self._change(found)}, at "
+            f"{percent(found.bytes, 1)} of its bytes: {1 / found.bytes:.3g} times fewer."
+        )
 
     def _change(self, found: Difference) -> str:
         if self._points(found.gain) == self._points(0):

@@ -19,7 +19,16 @@ from progfed.report.numbers import plain_name
 from progfed.report.page import Chapter, page
 from progfed.report.per_stage import stage_costs
 from progfed.report.plots import check_format, written
-from progfed.report.present import Table, area_table, csv_bytes, flat, reach_table, result_table, stage_table
+from progfed.report.present import (
+    Table,
+    area_table,
+    csv_bytes,
+    flat,
+    frontier_table,
+    reach_table,
+    result_table,
+    stage_table,
+)
 from progfed.report.tables import reaches, rows
 
 DRAWN = ("bytes", "round", "flops", "device_hours")
@@ -36,6 +45,7 @@ class Report:
     def tables(self, study: Study) -> tuple[Table, ...]:
         """The tables of an experiment as text."""
         more = (
+            *(frontier_table(panel) for panel in study.panels),
             stage_table(study, stage_costs(study)),
             *(area_table(view, rows(view)) for view in study.views),
             *(reach_table(view, reaches(view)) for view in study.views),

@@ -133,6 +133,7 @@
       this.fit(curves, box);
       this.drawAxes(svg, box, axis);
       this.drawBorders(svg, curves, box);
+      if (this.axis === "bytes" && !this.hidden.size) this.drawFrontier(svg, box);
       for (const { curve, index } of curves) this.drawCurve(svg, curve, index);
       if (!curves.length) make(svg, "text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "every curve is hidden");
       this.marks = make(svg, "g", {});
@@ -196,6 +197,13 @@
         const text = `stage ${[...stages].sort((a, b) => a - b).join(", ")}`, beyond = x + 7 * text.length > box.right;
         make(svg, "text", { class: "stage", x: beyond ? x - 4 : x + 4, y: box.bottom - 7, "font-size": 11.5, "text-anchor": beyond ? "end" : "start" }, text);
       }
+    }
+
+    drawFrontier(svg, box) {
+      const steps = this.study.frontier.map(([bytes, best]) => [this.x(bytes).toFixed(1), this.y(best).toFixed(1)]);
+      if (!steps.length) return;
+      const way = steps.slice(1).map(([x, y]) => `H${x}V${y}`).join("");
+      make(svg, "path", { class: "frontier", d: `M${steps[0].join(" ")}${way}H${box.right - 6}` });
     }
 
     drawCurve(svg, curve, index) {
