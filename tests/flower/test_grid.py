@@ -16,7 +16,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from flower.flower_grid import MemoryGrid
-from progfed.codec import Dither, Quantize, Sparsify
+from progfed.codec import Dither, Fitted, Quantize, Sparsify
 from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, TrainingError, UsageError
 from progfed.flower.apps import (
@@ -94,6 +94,7 @@ def same(one: list[Round], two: list[Round]) -> bool:
         {"feedback": True, "up": Sparsify(25)},
         {"feedback": True, "delta": True, "down": Quantize(8)},
         {"base": "start", "down": Dither(1.5), "up": Dither(3)},
+        {"bytes": 0.9, "down": Fitted(8), "up": Fitted(8)},
         {"feedback": True, "local": Local(batch=4, momentum=0.9, keep_momentum=True)},
         {"local": Local(batch=4, optimizer=torch.optim.AdamW, steps=2)},
     ],
@@ -102,6 +103,7 @@ def same(one: list[Round], two: list[Round]) -> bool:
         "sp-25 with error feedback",
         "changes down, lq-8 and error feedback up",
         "changes since the start, dithered",
+        "within a budget of bytes",
         "momentum that is kept",
         "AdamW",
     ],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from progfed.blocks import Progressive
+from progfed.codec import Codec
 from progfed.costs import Costs
 from progfed.devices import Device
 from progfed.errors import DataError
@@ -43,32 +45,42 @@ def deepest_for(
     return tuple(deepest[device] for device in devices)
 
 
-def on_device(device: Device, recipe: Recipe, costs: Costs, *, examples: float, depth: int) -> dict[str, Any]:
+def on_device(
+    device: Device,
+    recipe: Recipe,
+    costs: Costs,
+    *,
+    examples: float,
+    depth: int,
+    codecs: Sequence[Counter[tuple[Codec, Codec]]],
+) -> dict[str, Any]:
     """What a device spends that takes part in every round: seconds, bytes down and up, of each stage and in total.
 
     Where all clients are alike these seconds are those of the whole run, since nobody waits for anybody else.
 
     Args:
         device: The device.
-        recipe: How it trains, and how messages are encoded.
+        recipe: How it trains.
         costs: What the phases of the model cost.
         examples: How many examples it holds.
         depth: The deepest stage that it is asked to train.
+        codecs: For each phase the codecs of its messages, down and up, and how many rounds have them.
 
     Returns:
         `stages`, a row for each with `memory_bytes` at its peak and whether that `fits`, and the `total`.
     """
     rows: dict[int, dict[str, Any]] = {}
-    for phase in recipe.schedule:
+    for phase, chosen in zip(recipe.schedule, codecs, strict=True):
         own = within(phase, depth)
         cost, peak = costs.phase(own), costs.memory(own, recipe.local).peak
-        down, up = message_size(recipe.downward, cost.down), message_size(recipe.upward, cost.up)
+        down = sum(times * message_size(one, cost.down) for (one, _), times in chosen.items())
+        up = sum(times * message_size(one, cost.up) for (_, one), times in chosen.items())
         flops = cost.flops * recipe.local.seen(examples)
         row = rows.setdefault(phase.stage, {"stage": phase.stage, **_NOTHING})
         row["rounds"] += phase.rounds
-        row["seconds"] += phase.rounds * device.seconds(down=down, up=up, flops=flops)
-        row["down_bytes"] += phase.rounds * down
-        row["up_bytes"] += phase.rounds * up
+        row["seconds"] += device.seconds(down=down, up=up, flops=phase.rounds * flops)
+        row["down_bytes"] += down
+        row["up_bytes"] += up
         row["memory_bytes"] = max(row["memory_bytes"], peak)
         row["fits"] = row["memory_bytes"] <= device.memory
     stages = [rows[stage] for stage in sorted(rows)]

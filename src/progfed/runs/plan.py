@@ -81,7 +81,8 @@ def plan(experiment: Experiment, known: Known | None = None, *, device: Device |
     further: Plan = {"expected": True} if weak else {}
     if device := device or _common_device(experiment):
         depth = max(deepest, default=model.stages)
-        spent_there = on_device(device, recipe, costs, examples=average_examples(experiment), depth=depth)
+        examples = average_examples(experiment)
+        spent_there = on_device(device, recipe, costs, examples=examples, depth=depth, codecs=codecs)
         further["device"] = {**spent_there, "share": recipe.asked(clients) / clients if clients else None}
     if not (recipe.upward.exact and recipe.downward.exact):
         further["estimate"] = _estimate(experiment, deepest or [model.stages], costs, codecs)
