@@ -53,7 +53,7 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.torch pyproject.toml
-	$(BIN)/pip install --quiet -e '.[plots,hdf5,medical,simulation,privacy,tensorboard,wandb,mlflow,peft,docs,dev]' -c constraints.txt
+	$(BIN)/pip install --quiet -e '.[plots,hdf5,medical,simulation,privacy,tensorboard,wandb,mlflow,peft,datasets,onnx,docs,dev]' -c constraints.txt
 	touch $@ $(VENV)/.installed
 
 clean:

@@ -21,6 +21,7 @@ from progfed.recipe.rate import Constant, Cosine, MultiStep, PerStage, Restart
 from progfed.recipe.recipe import Local, Recipe, StepLimit
 from progfed.recipe.scaffold import Scaffold
 from progfed.runs.experiment import Experiment
+from progfed.runs.export import export
 from progfed.runs.train import run
 from progfed.schedule import Phase, end_to_end, freezing, progressive
 from progfed.server.loop import federate
@@ -61,6 +62,7 @@ __all__ = [
     "StepLimit",
     "Visit",
     "end_to_end",
+    "export",
     "fedadagrad",
     "fedadam",
     "fedavg",

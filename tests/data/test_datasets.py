@@ -22,7 +22,6 @@ from progfed.errors import DataError, ProgfedError, UsageError
 from progfed.metrics import accuracy, f1
 from progfed.population import Fetched
 from progfed.recipe.recipe import Local
-from progfed.report.labels import label_counts
 from progfed.runs.train import train
 from tiny import tiny_data, tiny_experiment, tiny_recipe
 
@@ -185,38 +184,6 @@ def test_weak_clients_and_augmentation_work_with_datasets(tmp_path: Path) -> Non
     items = of_tiny(augment=shifted, deepest=deepest)
     # one batch of a round is augmented at a time on both ways
     assert sha(tmp_path / "items", items) == sha(tmp_path / "tensors", plain)
-
-
-class Columns:
-    """What a dataset of Hugging Face looks like: columns, items as dicts of lists, tensors after `with_format`."""
-
-    def __init__(self, columns: dict[str, list[Any]], form: str | None = None) -> None:
-        self._columns, self.format, self.column_names = columns, {"type": form}, list(columns)
-
-    def with_format(self, form: str) -> Columns:
-        return Columns(self._columns, form)
-
-    def __len__(self) -> int:
-        return len(self._columns["label"])
-
-    def __getitem__(self, key: int | str) -> Any:
-        if isinstance(key, str):
-            return self._columns[key]
-        item = {name: column[key] for name, column in self._columns.items()}
-        return {name: torch.tensor(value) for name, value in item.items()} if self.format["type"] == "torch" else item
-
-    def __getitems__(self, keys: list[int]) -> list[Any]:
-        return [self[key] for key in keys]
-
-
-def test_a_dataset_of_hugging_face_is_shared_out_by_its_label_column_and_gives_tensors() -> None:
-    table = Columns({"x": [[float(i), 0.0] for i in range(12)], "label": [i % 3 for i in range(12)]})
-    parts = partitioned(table, clients=3, how="shards:1")
-    data = from_datasets(parts, test=table, classes=3)
-    assert label_counts(data, range(3)).max(1).tolist() == [4, 4, 4]
-    batch = data.test_examples().take(slice(0, 2))
-    assert batch.inputs["x"].shape == (2, 2)
-    assert batch.targets.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("how", ["iid", "shards:2", "dirichlet:0.5"])

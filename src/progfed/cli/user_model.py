@@ -54,6 +54,19 @@ def user_model(target: str, *, example: str | Tensor | None, stages: int | None,
     return split(model, stages=STAGES if stages is None else stages, example=inputs, **options)
 
 
+def user_module(target: str, *, example: str | Tensor | None) -> tuple[nn.Module, Any]:
+    """The module in `FILE:NAME`, of a `Progressive` its full model; and the example, read as by `user_model`."""
+    path, _, name = target.rpartition(":")
+    if not path:
+        raise UsageError(f"{target!r} names no model: give FILE:NAME, such as mine.py:net")
+    file = loaded(Path(path))
+    model = _made(file, name, target)
+    module = model.at(model.stages) if isinstance(model, Progressive) else model
+    if not isinstance(module, nn.Module):
+        raise UsageError(f"{target} is of type {type(module).__name__}: name an nn.Module, or a function that makes it")
+    return module, _made(file, example, f"{path}:{example}") if isinstance(example, str) else example
+
+
 def zeros(shape: str, dtype: str) -> Tensor:
     """One example of zeros, of the shape that an option such as `3x32x32` gives."""
     sizes = shape.split("x")

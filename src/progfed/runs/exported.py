@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Literal
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from progfed import files
 from progfed.blocks import Progressive
-from progfed.errors import StorageError, UsageError
+from progfed.errors import StorageError
 from progfed.runs.best import BEST
 from progfed.runs.snapshots import FINAL, read_model
 from progfed.tensors import Tensors
 
 EXPORTED = "exported.safetensors"
-
-_ENDINGS = (".safetensors", ".pt", ".pth")
 
 
 def write_exported(run: Path, model: Progressive, tensors: Tensors) -> None:
@@ -50,26 +46,6 @@ def state_dict(run: Path, which: Literal["last", "best"] = "last") -> Tensors:
     trained = read_model(source)
     # what no gradient changes, such as a count of batches, is the same in every round that is exported
     return {name: trained.get(names[name], value).to(value.dtype) for name, value in own.items()}
-
-
-def write_state_dict(tensors: Tensors, to: Path) -> None:
-    """Write a `state_dict` as safetensors, or by torch's own `save` where the name ends so."""
-    if to.suffix == ".onnx":
-        raise UsageError(
-            "ONNX needs the module itself and packages that progfed does not bring: load the exported weights into "
-            "your module and call torch.onnx.export"
-        )
-    if to.suffix not in _ENDINGS:
-        raise UsageError(f"{to} cannot be written: give --to a name that ends in {', '.join(_ENDINGS)}")
-    if to.suffix == ".safetensors":
-        content = save({name: value.contiguous() for name, value in tensors.items()})
-    else:
-        held = io.BytesIO()
-        torch.save(tensors, held)
-        content = held.getvalue()
-    if not to.parent.is_dir():
-        raise StorageError(f"there is no folder {to.parent}: make it, or choose another --to")
-    files.replace_file(to, content)
 
 
 def _read(path: Path) -> tuple[Tensors, dict[str, str]]:
