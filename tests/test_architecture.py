@@ -161,6 +161,7 @@ def test_the_public_surface_is_what_it_was() -> None:
         "StepLimit",
         "Visit",
         "end_to_end",
+        "export",
         "fedadagrad",
         "fedadam",
         "fedavg",
@@ -181,7 +182,10 @@ def test_the_public_surface_is_what_it_was() -> None:
 
 
 def test_importing_the_core_loads_no_extra() -> None:
-    extras = ("matplotlib", "h5py", "nibabel", "flwr", "typer", "tensorboard", "wandb", "mlflow", "torch._dynamo")
+    extras = (
+        *("matplotlib", "h5py", "nibabel", "flwr", "typer", "tensorboard", "wandb", "mlflow", "torch._dynamo"),
+        *("onnx", "onnxscript", "datasets", "transformers", "peft"),
+    )
     code = f"import progfed, sys; print(*[name for name in {extras} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert loaded == []
