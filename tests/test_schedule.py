@@ -13,6 +13,7 @@ from progfed.recipe.recipe import Recipe
 from progfed.schedule import (
     Phase,
     Schedule,
+    as_published,
     end_to_end,
     follow,
     freezing,
@@ -59,14 +60,14 @@ def test_fewer_rounds_than_stages_are_refused() -> None:
 
 
 def test_explicit_lengths_are_used_and_checked() -> None:
-    assert [phase.rounds for phase in progressive(6, stages=3, lengths=(1, 2, 3))] == [1, 2, 3]
+    assert [phase.rounds for phase in progressive(6, stages=3, lengths=(1, 2, 3), overlap=0)] == [1, 2, 3]
     for lengths in ((1, 2), (1, 2, 4), (0, 3, 3)):
         with pytest.raises(UsageError, match="stage lengths"):
             progressive(6, stages=3, lengths=lengths)
 
 
 def test_warm_up_comes_after_each_growth_and_is_extra_to_the_budget() -> None:
-    schedule = progressive(12, stages=3, warmup=2)
+    schedule = as_published(12, stages=3, warmup=2)
     assert [(p.stage, p.rounds, p.trains, p.warmup) for p in schedule] == [
         (1, 2, (), False),
         (2, 2, (2,), True),
@@ -75,7 +76,7 @@ def test_warm_up_comes_after_each_growth_and_is_extra_to_the_budget() -> None:
         (3, 8, (), False),
     ]
     assert length(schedule) == 12
-    assert with_warmup(schedule, 0) == progressive(12, stages=3)
+    assert with_warmup(schedule, 0) == as_published(12, stages=3)
 
 
 def test_one_stage_is_end_to_end() -> None:
@@ -95,7 +96,7 @@ def test_rescaling_keeps_every_stage_and_gives_the_asked_rounds(
     rounds = stages + extra
     makers = {"freezing": freezing, "layerwise": layerwise, "partial": partial, "mixed": mixed, "random": random}
     if kind == "progressive":
-        schedule = progressive(rounds, stages=stages, warmup=warmup)
+        schedule = as_published(rounds, stages=stages, warmup=warmup)
     else:
         schedule = makers[kind](rounds, stages=stages)
     scaled = rescale(schedule, target)
@@ -119,7 +120,7 @@ def test_every_strategy_is_what_it_is_at_every_length_or_is_refused(make: Callab
             rescale(make(200, stages=4), rounds)
 
 
-@given(stages=st.integers(1, 5), factor=st.integers(1, 40), target=st.integers(10, 200))
+@given(stages=st.integers(1, 5), factor=st.integers(3, 40), target=st.integers(10, 200))
 def test_rescaling_gives_what_the_rule_gives(stages: int, factor: int, target: int) -> None:
     assert rescale(progressive(2 * stages * factor, stages=stages), target) == progressive(target, stages=stages)
 
@@ -184,15 +185,15 @@ def test_freezing_trains_the_newest_block_and_as_many_before_it_as_asked() -> No
 
 
 def test_the_old_head_learns_beside_the_new_one_at_first() -> None:
-    schedule = progressive(12, stages=3, lengths=(3, 2, 7), overlap=2)
+    schedule = progressive(12, stages=3, lengths=(3, 2, 7))
     assert schedule == (
         Phase(1, 3, hold=True),
         Phase(2, 2, heads=(1, 2), hold=True),
         Phase(3, 2, heads=(2, 3)),
         Phase(3, 5),
     )
-    assert progressive(12, stages=3, overlap=0) == progressive(12, stages=3)
-    assert progressive(5, stages=1, overlap=2) == end_to_end(5, stages=1)
+    assert progressive(12, stages=3, overlap=0) == (Phase(1, 2, hold=True), Phase(2, 2, hold=True), Phase(3, 8))
+    assert progressive(5, stages=1) == end_to_end(5, stages=1)
 
 
 def test_overlap_takes_no_rounds_from_a_schedule_and_warms_each_block_up_once() -> None:
@@ -205,3 +206,21 @@ def test_overlap_takes_no_rounds_from_a_schedule_and_warms_each_block_up_once() 
 def test_a_negative_overlap_is_refused() -> None:
     with pytest.raises(UsageError, match="overlap is a number of rounds"):
         progressive(12, stages=3, overlap=-1)
+
+
+def test_the_papers_schedule_has_one_head_at_a_time_and_one_rate_schedule() -> None:
+    assert as_published(12, stages=3) == (Phase(1, 2), Phase(2, 2), Phase(3, 8))
+    assert as_published(12, stages=2, lengths=(5, 7), warmup=1) == (
+        Phase(1, 5),
+        Phase(2, 1, trains=(2,), warmup=True),
+        Phase(2, 7),
+    )
+
+
+def test_an_overlap_keeps_its_rounds_at_any_length_and_takes_none_from_a_stage() -> None:
+    schedule = progressive(30, stages=3)
+    assert rescale(schedule, 60) == progressive(60, stages=3)
+    assert rescale(schedule, 4) == progressive(4, stages=3)
+    assert rescale(mixed(30, stages=3), 3) == mixed(3, stages=3)
+    with pytest.raises(UsageError, match="2 rounds are too few for 3 stages"):
+        rescale(schedule, 2)

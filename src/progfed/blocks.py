@@ -137,15 +137,14 @@ class Progressive:
         return "G" if self.keep_head else f"G{stage}"
 
     def parts(self, phase: Phase) -> tuple[str, ...]:
-        """The names of the blocks and heads that a phase uses, in order, such as `("E1", "E2", "G2")`."""
+        """The names of the blocks and heads that a phase uses, in order, such as `("E1", "E2", "G2")`.
+
+        A model that keeps one head at every stage has only that one, whatever heads the phase asks for.
+        """
         self._check(phase.stage)
         if max(phase.used_heads) > phase.stage:
             raise UsageError(
                 f"head {max(phase.used_heads)} stands on more blocks than stage {phase.stage} has: name heads up to it"
-            )
-        if self.keep_head and len(phase.used_heads) > 1:
-            raise UsageError(
-                f"{self.name} keeps one head at every stage: a schedule with several heads needs temporary ones"
             )
         heads = dict.fromkeys(self.head(self._check(stage)) for stage in phase.used_heads)
         return (*(f"E{block}" for block in range(1, phase.stage + 1)), *heads)

@@ -98,9 +98,11 @@ def progressive(
     lengths: Sequence[int] | None = None,
     warmup: int = 0,
     hold: bool = True,
-    overlap: int = 0,
+    overlap: int = 2,
 ) -> Schedule:
     """ProgFed (Algorithm 1): train the sub-models M^1, M^2, ... M^S one after the other.
+
+    What goes beyond the paper is on by default, because it needs no tuning to pay; `as_published` leaves it out.
 
     Args:
         rounds: T, the number of rounds without warm-up.
@@ -111,27 +113,63 @@ def progressive(
             its first rate before. With `hold=False` it runs over all rounds, as in the paper; the full model, which is
             the last to be trained, then begins at a fraction of the rate.
         overlap: The first rounds of each stage after the first in which the head of the stage before is trained, too,
-            and its loss is added; they are part of the stage's rounds. A shorter stage is all overlap.
+            and its loss is added, so that the blocks keep what they know until the new head is of use. They are part
+            of the stage's rounds; a shorter stage is all overlap. A model that keeps one head at every stage, as a
+            symmetric U-Net does, has no other head to train.
 
     Returns:
         A schedule: a tuple of phases.
 
-    >>> [(p.stage, p.rounds) for p in progressive(12, stages=3)]
+    >>> [(p.stage, p.rounds) for p in progressive(12, stages=3, overlap=0)]
     [(1, 2), (2, 2), (3, 8)]
-    >>> [(p.stage, p.rounds, p.used_heads) for p in progressive(12, stages=2, overlap=2)]
+    >>> [(p.stage, p.rounds, p.used_heads) for p in progressive(12, stages=2)]
     [(1, 3, (1,)), (2, 2, (1, 2)), (2, 7, (2,))]
     """
     if overlap < 0:
         raise UsageError(f"overlap is a number of rounds, 0 or more, not {overlap}")
+    alone = [
+        Phase(stage, length, hold=hold and stage < stages)
+        for stage, length in enumerate(_lengths(rounds, stages, lengths), start=1)
+    ]
+    return with_warmup(tuple(phase for one in alone for phase in _overlapped(one, overlap)), warmup)
+
+
+def _overlapped(phase: Phase, overlap: int) -> tuple[Phase, ...]:
+    """The rounds of a stage, in the first of which the head of the stage before is trained, too."""
+    both = min(overlap, phase.rounds) if phase.stage > 1 else 0
+    first = replace(phase, rounds=both, heads=(phase.stage - 1, phase.stage))
+    rest = replace(phase, rounds=phase.rounds - both)
+    return tuple(one for one in (first, rest) if one.rounds)
+
+
+def _without_overlap(schedule: Schedule) -> tuple[Schedule, tuple[int, ...]]:
+    """The same stages with one head at a time, and for how many rounds each of them had two."""
     phases: list[Phase] = []
-    for stage, length in enumerate(_lengths(rounds, stages, lengths), start=1):
-        alone = Phase(stage, length, hold=hold and stage < stages)
-        both = min(overlap, length) if stage > 1 else 0
-        if both:
-            phases.append(replace(alone, rounds=both, heads=(stage - 1, stage)))
-        if both < length:
-            phases.append(replace(alone, rounds=length - both))
-    return with_warmup(tuple(phases), warmup)
+    overlaps: list[int] = []
+    for phase in schedule:
+        before = phases[-1] if phases else phase
+        if before.heads == (phase.stage - 1, phase.stage) and replace(before, rounds=phase.rounds, heads=()) == phase:
+            overlaps[-1] = before.rounds
+            phases[-1] = replace(phase, rounds=before.rounds + phase.rounds)
+        else:
+            phases.append(phase)
+            overlaps.append(0)
+    return tuple(phases), tuple(overlaps)
+
+
+def as_published(rounds: int, *, stages: int, lengths: Sequence[int] | None = None, warmup: int = 0) -> Schedule:
+    """`progressive` as in the paper: one learning-rate schedule over all rounds, and one head at a time.
+
+    Args:
+        rounds: T, the number of rounds without warm-up.
+        stages: S, the number of stages of the model.
+        lengths: The rounds of each stage, with the sum `rounds`; None: T/(2S), and the rest for M^S.
+        warmup: Extra rounds at the start of each stage after the first, in which only E_s and G_s learn.
+
+    >>> [(p.stage, p.rounds) for p in as_published(12, stages=3)]
+    [(1, 2), (2, 2), (3, 8)]
+    """
+    return progressive(rounds, stages=stages, lengths=lengths, warmup=warmup, hold=False, overlap=0)
 
 
 def freezing(
@@ -263,12 +301,13 @@ def length(schedule: Schedule) -> int:
 def rescale(schedule: Schedule, rounds: int) -> Schedule:
     """The same strategy over another number of rounds: phases and warm-up keep their proportions.
 
-    Every phase keeps at least one round, and the sum without warm-up is exactly `rounds`. A schedule made by `random`
-    is drawn again.
+    Every phase keeps at least one round, and the sum without warm-up is exactly `rounds`. An `overlap` lasts as long as
+    before, or the whole stage where that is shorter. A schedule made by `random` is drawn again.
     """
     total = length(schedule)
     if isinstance(schedule, Drawn):
         return schedule.again(rounds=rounds, warmup=_shorter(schedule.warmup, rounds, total) if schedule.warmup else 0)
+    schedule, overlaps = _without_overlap(schedule)
     left = sum(not phase.warmup for phase in schedule)
     if rounds < left:
         kind = "stages" if left == len({phase.stage for phase in schedule}) else "phases"
@@ -284,7 +323,7 @@ def rescale(schedule: Schedule, rounds: int) -> Schedule:
         border = min(max(done * rounds // total, end + 1), rounds - left)
         scaled.append(replace(phase, rounds=border - end))
         end = border
-    return tuple(scaled)
+    return tuple(part for phase, overlap in zip(scaled, overlaps, strict=True) for part in _overlapped(phase, overlap))
 
 
 def _shorter(warmup: int, rounds: int, total: int) -> int:

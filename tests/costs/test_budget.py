@@ -8,7 +8,7 @@ from progfed.models import convnet_cifar, convnet_mnist, resnet18
 from progfed.recipe.recipe import Recipe
 from progfed.runs.experiment import Experiment
 from progfed.runs.plan import plan, relative
-from progfed.schedule import Schedule, end_to_end, length
+from progfed.schedule import Schedule, end_to_end, length, progressive
 from tiny import tiny_data
 
 
@@ -44,3 +44,19 @@ def test_what_no_lengths_can_keep_is_refused() -> None:
         within_budget(convnet_cifar(), 20, budget=1.5)
     with pytest.raises(UsageError, match="'bytes' or 'flops'"):
         within_budget(convnet_cifar(), 20, budget=0.5, cost="seconds")  # type: ignore[arg-type]
+
+
+def test_the_head_beside_the_new_one_counts_towards_the_budget() -> None:
+    with_head, without = (
+        within_budget(convnet_cifar(heads="grid"), 40, budget=0.6, overlap=overlap) for overlap in (9, 0)
+    )
+    assert with_head[0].rounds > without[0].rounds
+    assert shares(lambda: convnet_cifar(heads="grid"), with_head)["bytes"] <= 0.601
+
+
+def test_the_size_of_a_stage_in_a_plan_is_that_of_its_sub_model_with_its_own_head() -> None:
+    recipe = [Recipe(schedule=progressive(24, stages=4, overlap=overlap), cohort=1) for overlap in (1, 0)]
+    made = [plan(Experiment(name="sizes", model=convnet_cifar(), data=tiny_data(), recipe=one)) for one in recipe]
+    overlapping, plain = ([row["parameters"] for row in one["stages"]] for one in made)
+    assert overlapping == plain
+    assert made[0]["total"]["up_bytes"] > made[1]["total"]["up_bytes"]

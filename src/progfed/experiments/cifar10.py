@@ -10,7 +10,7 @@ from progfed.experiments.federated import CIFAR10
 from progfed.experiments.pairs import scheduled
 from progfed.experiments.printed import Paper
 from progfed.recipe.rate import Constant, Cosine, PerStage, Restart
-from progfed.schedule import end_to_end, layerwise, mixed, partial, progressive, random
+from progfed.schedule import as_published, end_to_end, layerwise, mixed, partial, random
 
 ROUNDS, STAGES = 32, 4
 _RECIPE = replace(CIFAR10.recipe, local=replace(CIFAR10.recipe.local, skip_above=math.inf))
@@ -26,7 +26,7 @@ _SMALL, _SMALL_RESTARTED, _SMALL_PUBLISHED = (
 )
 
 END_TO_END = end_to_end(ROUNDS, stages=STAGES)
-PROGRESSIVE = progressive(ROUNDS, stages=STAGES, hold=False)
+PROGRESSIVE = as_published(ROUNDS, stages=STAGES)
 # what end-to-end training gives for the bytes of progressive training, with a cosine that ends there
 _EQUAL_BYTES = end_to_end(23, stages=STAGES)
 
@@ -36,7 +36,7 @@ RUNS = (
     scheduled(BASE, "equal-bytes", _EQUAL_BYTES, baseline="end-to-end"),
     # two remedies for what that rate costs while the model grows: rates of the stages' own, rounds for the new block
     scheduled(_RESTARTED, "restart", PROGRESSIVE, baseline="end-to-end"),
-    scheduled(BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1, hold=False), baseline="end-to-end"),
+    scheduled(BASE, "warm-up", as_published(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25-end-to-end", END_TO_END, baseline="end-to-end"),
     scheduled(_SMALL, "lq-8+sp-25", PROGRESSIVE, baseline="end-to-end"),
     scheduled(_SMALL_RESTARTED, "lq-8+sp-25-restart", PROGRESSIVE, baseline="end-to-end"),

@@ -13,7 +13,7 @@ from progfed.models.convnet import convnet_mnist
 from progfed.recipe.rate import Constant, Cosine, PerStage, Restart
 from progfed.recipe.recipe import Local, Recipe
 from progfed.runs.experiment import Experiment
-from progfed.schedule import end_to_end, progressive
+from progfed.schedule import as_published, end_to_end
 
 ROUNDS, STAGES = 50, 3
 
@@ -36,7 +36,5 @@ BASE = Experiment(
 PAIR = (
     scheduled(BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
     # and are kept short: their rounds are cheap, but not free
-    scheduled(
-        BASE, "progressive", progressive(ROUNDS, stages=STAGES, lengths=(4, 12, 34), hold=False), baseline="end-to-end"
-    ),
+    scheduled(BASE, "progressive", as_published(ROUNDS, stages=STAGES, lengths=(4, 12, 34)), baseline="end-to-end"),
 )

@@ -13,7 +13,7 @@ from progfed.experiments import fashion
 from progfed.experiments.pairs import scheduled
 from progfed.recipe.growth import Growth, Movement, Plateau
 from progfed.runs.experiment import Experiment
-from progfed.schedule import Schedule, end_to_end, progressive, stage_lengths
+from progfed.schedule import Schedule, as_published, end_to_end, stage_lengths
 
 POLICIES: dict[str, Growth] = {"plateau": Plateau(), "movement": Movement()}
 
@@ -21,7 +21,7 @@ POLICIES: dict[str, Growth] = {"plateau": Plateau(), "movement": Movement()}
 def generous(rounds: int, *, stages: int) -> Schedule:
     """Budgets for stages that may end early: twice the paper's T_s, and the rest for the full model."""
     early = [2 * length for length in stage_lengths(rounds, stages)[:-1]]
-    return progressive(rounds, stages=stages, lengths=[*early, rounds - sum(early)], hold=False)
+    return as_published(rounds, stages=stages, lengths=[*early, rounds - sum(early)])
 
 
 def adaptive(base: Experiment, run: str, rounds: int, *, stages: int) -> Experiment:
@@ -34,7 +34,7 @@ _BASE = replace(fashion.BASE, name="growth")
 
 RUNS = (
     scheduled(_BASE, "end-to-end", end_to_end(fashion.ROUNDS, stages=fashion.STAGES)),
-    scheduled(_BASE, "fixed", progressive(fashion.ROUNDS, stages=fashion.STAGES, hold=False), baseline="end-to-end"),
+    scheduled(_BASE, "fixed", as_published(fashion.ROUNDS, stages=fashion.STAGES), baseline="end-to-end"),
     scheduled(_BASE, "longest", generous(fashion.ROUNDS, stages=fashion.STAGES), baseline="end-to-end"),
     *(adaptive(_BASE, run, fashion.ROUNDS, stages=fashion.STAGES) for run in POLICIES),
 )

@@ -13,7 +13,7 @@ from progfed.experiments.printed import Paper
 from progfed.models.unet import unet
 from progfed.recipe.rate import Constant, Cosine, PerStage, Restart
 from progfed.runs.experiment import Experiment
-from progfed.schedule import end_to_end, progressive, with_warmup
+from progfed.schedule import as_published, end_to_end, with_warmup
 
 ROUNDS, STAGES = 12, 4
 SIZE = (32, 56, 40)  # half of the voxels of the largest volume; no volume loses a voxel of its hippocampus
@@ -31,13 +31,13 @@ _BASE = replace(
 # one cosine over all rounds would leave the full model, which the paper trains in the last quarter only, rates near 0
 _RATES = PerStage((*[Constant(0.1)] * (STAGES - 1), Restart(Cosine(0.1))))
 _RESTARTED = replace(_BASE, recipe=replace(_BASE.recipe, rate=_RATES))
-_QUARTERS = progressive(ROUNDS, stages=STAGES, lengths=(ROUNDS // STAGES,) * STAGES, hold=False)
+_QUARTERS = as_published(ROUNDS, stages=STAGES, lengths=(ROUNDS // STAGES,) * STAGES)
 _SYMMETRIC, _ASYMMETRIC = (
     replace(_RESTARTED, model=partial(_UNET, growth=growth)) for growth in ("symmetric", "asymmetric")
 )
 # three remedies for asymmetric growth, which fails: more rounds for the full model, a round for each new block alone,
 # and heads that begin with the classes' shares of the voxels, which serve the other runs as well
-_HALF = progressive(ROUNDS, stages=STAGES, hold=False)
+_HALF = as_published(ROUNDS, stages=STAGES)
 _SHARES = (0.954, 0.024, 0.022)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from progfed.runs.experiment import Experiment
-from progfed.schedule import Schedule, end_to_end, length, progressive
+from progfed.schedule import Schedule, as_published, end_to_end, length
 
 
 def scheduled(experiment: Experiment, run: str, schedule: Schedule, *, baseline: str = "") -> Experiment:
@@ -20,7 +20,7 @@ def pair(
     """`X-end-to-end` and `X`: the same experiment with the baseline's schedule and with the paper's."""
     rounds = length(experiment.recipe.schedule)
     baseline = f"{experiment.run}-end-to-end"
-    growing = progressive(rounds, stages=stages, lengths=lengths, warmup=warmup, hold=False)
+    growing = as_published(rounds, stages=stages, lengths=lengths, warmup=warmup)
     return (
         scheduled(experiment, baseline, end_to_end(rounds, stages=stages)),
         scheduled(experiment, experiment.run, growing, baseline=baseline),

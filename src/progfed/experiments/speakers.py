@@ -12,7 +12,7 @@ from progfed.models.gpt import gpt
 from progfed.recipe.rate import Cosine
 from progfed.recipe.recipe import Local, Recipe
 from progfed.runs.experiment import Experiment
-from progfed.schedule import end_to_end, progressive
+from progfed.schedule import as_published, end_to_end
 
 ROUNDS, STAGES, CONTEXT = 60, 3, 64
 
@@ -34,5 +34,5 @@ BASE = Experiment(
 
 RUNS = (
     scheduled(BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
-    scheduled(BASE, "progressive", progressive(ROUNDS, stages=STAGES, hold=False), baseline="end-to-end"),
+    scheduled(BASE, "progressive", as_published(ROUNDS, stages=STAGES), baseline="end-to-end"),
 )

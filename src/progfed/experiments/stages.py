@@ -12,7 +12,7 @@ from progfed.experiments.federated import CIFAR100
 from progfed.experiments.pairs import scheduled
 from progfed.experiments.printed import Paper, Printed, StageCount, StageCounts
 from progfed.models.resnet import resnet18
-from progfed.schedule import end_to_end, progressive
+from progfed.schedule import as_published, end_to_end
 
 _BASE = replace(CIFAR100, name="stages")
 _T_S = {
@@ -31,12 +31,8 @@ RUNS = (
         scheduled(
             replace(_BASE, model=partial(resnet18, classes=100, stages=stages, size=24)),
             f"s{stages}" if rounds == 3000 else f"s{stages}-{rounds}",
-            progressive(
-                rounds,
-                stages=stages,
-                lengths=[*[length] * (stages - 1), rounds - (stages - 1) * length],
-                warmup=25,
-                hold=False,
+            as_published(
+                rounds, stages=stages, lengths=[*[length] * (stages - 1), rounds - (stages - 1) * length], warmup=25
             ),
             baseline="end-to-end",
         )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from progfed.experiments.centralized import BASE, RESTARTING, WARMUP
 from progfed.experiments.pairs import scheduled
 from progfed.experiments.printed import Paper, Printed
-from progfed.schedule import end_to_end, layerwise, mixed, partial, progressive, random
+from progfed.schedule import as_published, end_to_end, layerwise, mixed, partial, random
 
 ROUNDS, STAGES = 200, 4
 _BASE = replace(BASE, name="strategies")
@@ -22,7 +22,7 @@ RUNS = (
     *(
         scheduled(_RESTARTING, name, schedule, baseline="end-to-end")
         for name, schedule in {
-            "progressive": progressive(ROUNDS, stages=STAGES, warmup=WARMUP, hold=False),
+            "progressive": as_published(ROUNDS, stages=STAGES, warmup=WARMUP),
             "layerwise": layerwise(ROUNDS, stages=STAGES),
             "partial": partial(ROUNDS, stages=STAGES),
             "mixed": mixed(ROUNDS, stages=STAGES),

@@ -11,7 +11,7 @@ from progfed.experiments.pairs import scheduled
 from progfed.experiments.printed import Paper
 from progfed.models.convnet import convnet_mnist
 from progfed.recipe.rate import Constant, Cosine, PerStage, Restart
-from progfed.schedule import end_to_end, progressive
+from progfed.schedule import as_published, end_to_end
 
 ROUNDS, STAGES = 60, 3
 _BASE = replace(
@@ -26,13 +26,13 @@ _BASE = replace(
 )
 _RATES = PerStage((Constant(0.1), Constant(0.1), Restart(Cosine(0.1))))
 _RESTARTED = replace(_BASE, recipe=replace(_BASE.recipe, rate=_RATES))
-_GROWING = progressive(ROUNDS, stages=STAGES, hold=False)
+_GROWING = as_published(ROUNDS, stages=STAGES)
 
 RUNS = (
     scheduled(_BASE, "end-to-end", end_to_end(ROUNDS, stages=STAGES)),
     scheduled(_BASE, "progressive", _GROWING, baseline="end-to-end"),
     # as published: in the warm-up the new layers learn at the full rate
-    scheduled(_BASE, "warm-up", progressive(ROUNDS, stages=STAGES, warmup=1, hold=False), baseline="end-to-end"),
+    scheduled(_BASE, "warm-up", as_published(ROUNDS, stages=STAGES, warmup=1), baseline="end-to-end"),
     # what end-to-end training gives for the bytes of `progressive`, with a cosine that ends there
     scheduled(_BASE, "equal-bytes", end_to_end(40, stages=STAGES), baseline="end-to-end"),
     scheduled(_RESTARTED, "restart", _GROWING, baseline="end-to-end"),

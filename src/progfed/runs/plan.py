@@ -69,7 +69,7 @@ def plan(experiment: Experiment, known: Known | None = None, *, device: Device |
     for index, phase in enumerate(recipe.schedule):
         counts, memory = costs.phase(phase), costs.memory(phase, recipe.local)
         spent = _average(deepest or [model.stages], partial(_spent, experiment, index, costs, codecs[index]))
-        row = stages.setdefault(phase.stage, _row(phase.stage, counts))
+        row = stages[phase.stage] = {**_row(phase.stage), **stages.get(phase.stage, {}), **_sizes(counts)}
         row["warmup_rounds" if phase.warmup else "rounds"] += phase.rounds
         for cost in ("down_bytes", "up_bytes", "flops"):
             row[cost] += getattr(spent, cost)
@@ -206,13 +206,18 @@ def _common_device(experiment: Experiment) -> Device | None:
     return devices.pop() if len(devices) == 1 else None
 
 
-def _row(stage: int, counts: PhaseCost) -> Plan:
+def _sizes(counts: PhaseCost) -> Plan:
+    """The size of a stage's sub-model: that of the stage's last phase, which has no head of another stage."""
+    return {"parameters": counts.parameters, "head_share": counts.head_share}
+
+
+def _row(stage: int) -> Plan:
     return {
         "stage": stage,
         "rounds": 0,
         "warmup_rounds": 0,
-        "parameters": counts.parameters,
-        "head_share": counts.head_share,
+        "parameters": 0,
+        "head_share": 0.0,
         "down_bytes": 0,
         "up_bytes": 0,
         "flops": 0,
