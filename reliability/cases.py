@@ -26,7 +26,7 @@ from progfed.recipe.recipe import Local, Recipe
 from progfed.runs import checkpoint
 from progfed.runs.directory import RunDirectory
 from progfed.runs.experiment import Experiment
-from progfed.schedule import Schedule, end_to_end, mixed, progressive
+from progfed.schedule import Schedule, as_published, end_to_end, mixed
 
 CLASSES = 3
 
@@ -112,9 +112,9 @@ SERVERS: dict[str, Callable[[], optimizers.ServerOptimizer]] = {
 CODECS = ("float", "fp16", "LQ-8", "LQ-2", "TOP-10", "SP-25", "LQ-8+SP-25")
 AGGREGATES: tuple[Aggregate, ...] = (Mean(), Mean(), Mean(), Median(), Trimmed(0.4), Clipped(0.5))
 SCHEDULES: tuple[Schedule, ...] = (
-    progressive(5, stages=3, warmup=1, hold=False),
-    progressive(4, stages=3, hold=False),
-    progressive(6, stages=2, warmup=2, hold=False),
+    as_published(5, stages=3, warmup=1),
+    as_published(4, stages=3),
+    as_published(6, stages=2, warmup=2),
     mixed(4, stages=3),
     end_to_end(4, stages=3),
 )

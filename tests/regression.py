@@ -25,7 +25,7 @@ def line_experiment(*, grows: bool = True, rounds: int = 8, **changes: Any) -> E
         example=torch.zeros(1, 4),
         name="line",
     )
-    schedule = progressive(rounds, stages=2) if grows else end_to_end(rounds, stages=2)
+    schedule = progressive(rounds, stages=2, overlap=0) if grows else end_to_end(rounds, stages=2)
     local = Local(loss=nn.functional.mse_loss, batch=5)
     settings: dict[str, Any] = {
         "name": "line",

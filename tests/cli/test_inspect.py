@@ -84,9 +84,15 @@ def test_a_model_is_split_into_stages_that_grow_to_all_of_it(file: Path, name: s
     assert [stage["stage"] for stage in found["stages"]] == [1, 2, 3]
     assert parameters == sorted(parameters)
     assert parameters[-1] == (9 * 4 + 4) + (9 * 4 * 8 + 8) + (128 * 16 + 16) + (16 * 3 + 3)
-    assert [(span["stage"], span["rounds"]) for span in found["schedule"]] == [(1, 10), (2, 10), (3, 40)]
+    assert [(span["stage"], span["rounds"]) for span in found["schedule"]] == [
+        (1, 10),
+        (2, 2),
+        (2, 8),
+        (3, 2),
+        (3, 38),
+    ]
     assert found["relative"]["bytes"] < 1
-    assert found["relative"]["memory"] == 1
+    assert 1 <= found["relative"]["memory"] < 1.2  # the head of stage 2 beside that of stage 3
     assert found["stages"][-1]["memory_relative"] == 1
 
 

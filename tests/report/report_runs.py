@@ -36,7 +36,7 @@ def tiny(*, name: str = "tiny", seed: int = 1, grows: bool = True, run: str = "l
         example=torch.zeros(1, 4),
         name="two-linear",
     )
-    schedule = progressive(ROUNDS, stages=2, warmup=1) if grows else end_to_end(ROUNDS, stages=2)
+    schedule = progressive(ROUNDS, stages=2, warmup=1, overlap=0) if grows else end_to_end(ROUNDS, stages=2)
     return Experiment(
         name=name,
         run=run if grows else f"{run}-end-to-end",

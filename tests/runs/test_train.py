@@ -68,7 +68,7 @@ def test_the_same_seed_gives_the_same_records_and_model_twice_and_another_seed_d
 def test_the_model_is_evaluated_before_it_grows(tmp_path: Path) -> None:
     run(tiny_experiment(evaluate_every=100), tmp_path)
     evaluated = [(r["round"], r["stage"]) for r in lines(tmp_path) if r["metric"] is not None]
-    assert evaluated == [(1, 1), (2, 2), (4, 2), (5, 3), (11, 3)]  # the last round of each phase
+    assert evaluated == [(1, 1), (2, 2), (4, 2), (5, 3), (7, 3), (11, 3)]  # the last round of each phase
 
 
 def test_lines_after_the_committed_round_are_written_again(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_momentum_that_is_kept_is_that_of_plain_torch_sgd_over_many_epochs(keep:
 def test_at_a_growth_survivors_keep_their_momentum_and_new_names_start_without() -> None:
     model, data = tiny_model(), tiny_data(clients=1)
     local = Local(batch=2, momentum=0.9, keep_momentum=True)
-    recipe = tiny_recipe(schedule=progressive(4, stages=2, lengths=(2, 2), warmup=1), cohort=1, local=local)
+    recipe = tiny_recipe(schedule=progressive(4, stages=2, lengths=(2, 2), warmup=1, overlap=0), cohort=1, local=local)
     with LocalEngine(model, data, recipe) as engine:
         kept = []
         for _ in federate(model, data.sizes, recipe, engine):
@@ -354,7 +354,7 @@ def test_a_norm_that_is_no_positive_number_is_refused() -> None:
 
 def test_growth_keeps_survivors_makes_new_parts_and_discards_the_old_head() -> None:
     model, data = tiny_model(), tiny_data()
-    done = rounds(model, data, tiny_recipe(schedule=progressive(6, stages=3)))
+    done = rounds(model, data, tiny_recipe(schedule=progressive(6, stages=3, overlap=0)))
     parts = [sorted({name.split(".")[0] for name in r.progress.params}) for r in done]
     assert parts == [["E1", "G1"], ["E1", "E2", "G2"], *[["E1", "E2", "E3", "G3"]] * 4]
 
@@ -437,7 +437,7 @@ def test_the_published_accounting_adds_the_new_layers_to_the_model_before_in_eve
 
 @pytest.mark.parametrize("growth", [None, Plateau(window=1, least=2, tolerance=0.99)], ids=["fixed", "adaptive"])
 def test_the_published_accounting_grows_a_round_early(growth: Plateau | None) -> None:
-    recipe = tiny_recipe(schedule=progressive(12, stages=2, lengths=(6, 6)), growth=growth)
+    recipe = tiny_recipe(schedule=progressive(12, stages=2, lengths=(6, 6), overlap=0), growth=growth)
     done = rounds(tiny_model(), tiny_data(), recipe)
     first, second = 6 * 5 + 5 + 5 * 3 + 3, 6 * 5 + 5 + 5 * 5 + 5 + 5 * 3 + 3
     for r in done:
