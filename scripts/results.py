@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from progfed.experiments.small_messages import PAPERS
 from progfed.report import make_report
 from progfed.report.curves import AXES, Study
 from progfed.report.extras import extras
@@ -52,6 +53,25 @@ SECTIONS = {
         f"defaults-{task}": Section("defaults", (f"{task}-end-to-end", task, f"{task}-equal-bytes"))
         for task in ("cifar10", "writers", "residual", "speakers")
     },
+    **{
+        f"small-messages-{task}": Section(
+            "small_messages", (f"{task}-end-to-end", task, *(f"{task}-{budget}" for budget in budgets))
+        )
+        for task, budgets in {
+            "demo": ("2",),
+            "hippocampus": ("2",),
+            "cifar10": ("3", "2", "1.5"),
+            "resnet18": ("2",),
+        }.items()
+    },
+    "small-messages-codecs": Section(
+        "small_messages",
+        (
+            "cifar10-end-to-end",
+            *(f"cifar10-{name}-{ways}" for ways in ("up", "both") for name in PAPERS),
+            *(f"cifar10-{budget}" for budget in ("3", "2", "1.5")),
+        ),
+    ),
     "hippocampus-prior": Section(
         "hippocampus",
         (

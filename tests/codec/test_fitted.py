@@ -95,3 +95,10 @@ def test_bits_that_make_no_sense_are_refused(bits: float) -> None:
 def test_names_with_impossible_bits_are_refused_in_one_sentence() -> None:
     with pytest.raises(UsageError, match=r"no codec is called 'DQ-0\.1bit': 0\.1 bits a number; choose 0\.2 to 8"):
         codec("DQ-0.1bit")
+
+
+def test_a_large_message_fits_as_well_though_its_step_is_found_on_a_sample() -> None:
+    tensors, chosen = message("laplace", 2_200_000), Fitted(0.7)
+    tensors["c"] = torch.zeros(7)
+    room = chosen.size(schema_of(tensors))
+    assert 0.9 * room < len(chosen.encode(tensors, 1)) <= room

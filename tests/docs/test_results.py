@@ -30,6 +30,9 @@ def test_every_section_has_its_runs_and_at_least_two_seeds(name: str) -> None:
     section = RESULTS["SECTIONS"][name]
     known = {run.run for run in experiments.load(section.experiment)}
     table = PAGE.split(f"<!-- table {name} -->")[1].split("<!-- end -->")[0]
+    if not (ROOT / "docs" / "results" / f"{name}.csv").exists():
+        assert table.strip() == ""  # nobody has trained it yet: a number here would have no record
+        return
     assert re.findall(r"^\| `(.+?)` \|", table, flags=re.MULTILINE) == list(section.runs)
     assert set(section.runs) <= known
     assert all(", " in seeds for seeds in re.findall(r"^\| `.+?` \|.+?\| (.+?) \|", table, flags=re.MULTILINE))

@@ -77,8 +77,13 @@ class Fitted:
         size = root_mean_square(arrays)
         if not size:
             return written(arrays, 0.0, key)
-        expected, low, high, best = _Expected(arrays), FINEST * size, COARSEST * size, b""
+        low, high, best, sample = FINEST * size, COARSEST * size, b"", _sample(arrays)
+        expected = _Expected(sample or arrays, sum(map(len, arrays)))
         step = expected.step(_AIM * room, low, high)
+        if sample:  # to be wrong by less at the first try, where each takes long
+            step = expected.corrected(
+                _AIM * room, low, high, _Expected(sample).ratio(step, len(written(sample, step, key)))
+            )
         for _ in range(_TRIES):
             data = written(arrays, step, key)
             if len(data) <= room:
@@ -87,7 +92,7 @@ class Fitted:
                     break
             else:
                 low = step
-            step = expected.corrected(_AIM * room, low, high, (step, len(data)))
+            step = expected.corrected(_AIM * room, low, high, expected.ratio(step, len(data)))
         while not best:
             high *= 2
             data = written(arrays, high, key)
@@ -113,11 +118,14 @@ def with_bits(codec: Codec, bits: float) -> Codec:
 class _Expected:
     """How long a message is with each step, about: from the mean magnitude of every block of its numbers."""
 
-    def __init__(self, arrays: list[Array]) -> None:
+    def __init__(self, arrays: list[Array], total: int = 0) -> None:
+        """`arrays` are all numbers, or a sample of `total`."""
         few = set(smallest([len(array) for array in arrays]))
         blocks = [_blocks(array, FINER if place in few else 1) for place, array in enumerate(arrays)]
         self._means, self._sizes = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-        self._overhead = HEADER_SIZE + entropy.overhead(sum(map(len, arrays)))
+        count = sum(map(len, arrays))
+        self._sizes *= (total or count) / count
+        self._overhead = HEADER_SIZE + entropy.overhead(total or count)
 
     def size(self, step: float) -> float:
         """The bytes of a message with this step."""
@@ -132,16 +140,30 @@ class _Expected:
             low, high = (middle, high) if self.size(middle) > size else (low, middle)
         return high
 
-    def corrected(self, size: float, low: float, high: float, seen: tuple[float, int]) -> float:
-        """The same after a message that came out longer or shorter than expected: its step, and its length.
+    def ratio(self, step: float, length: int) -> float:
+        """How many times longer than it was a message with this step was expected to be, apart from the overhead."""
+        return (self.size(step) - self._overhead) / max(length - self._overhead, 1)
+
+    def corrected(self, size: float, low: float, high: float, ratio: float) -> float:
+        """As `step`, where messages were expected to be `ratio` times longer than they are.
 
         What is wrong by much is not trusted: the step is then halfway between the two.
         """
-        step, length = seen
-        ratio = (self.size(step) - self._overhead) / max(length - self._overhead, 1)
         found = self.step(self._overhead + (size - self._overhead) * ratio, low, high)
         inside = 1.001 * low < found < high / 1.001
         return found if inside else math.sqrt(low) * math.sqrt(high)
+
+
+def _sample(arrays: list[Array]) -> list[Array]:
+    """Every 32nd block of the larger tensors of a large message; nothing of a small one."""
+    if sum(map(len, arrays)) < 1 << 21:
+        return []
+    unit = 32 * entropy.BLOCK
+    return [
+        array[: len(array) // unit * unit].reshape(-1, unit)[:, : entropy.BLOCK].reshape(-1)
+        for array in arrays
+        if len(array) >= unit
+    ]
 
 
 def _blocks(array: Array, factor: int) -> tuple[Array, Array]:
