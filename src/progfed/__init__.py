@@ -23,7 +23,7 @@ from progfed.recipe.scaffold import Scaffold
 from progfed.runs.experiment import Experiment
 from progfed.runs.export import export
 from progfed.runs.train import run
-from progfed.schedule import Phase, end_to_end, freezing, progressive
+from progfed.schedule import Phase, end_to_end, every_head, freezing, in_turns, progressive
 from progfed.server.loop import federate
 from progfed.split import split
 
@@ -62,6 +62,7 @@ __all__ = [
     "StepLimit",
     "Visit",
     "end_to_end",
+    "every_head",
     "export",
     "fedadagrad",
     "fedadam",
@@ -72,6 +73,7 @@ __all__ = [
     "freezing",
     "from_clients",
     "from_datasets",
+    "in_turns",
     "partitioned",
     "pooled_head",
     "progressive",

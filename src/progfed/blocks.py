@@ -186,7 +186,11 @@ class Progressive:
         for name, module in made.items():
             _check_numbers(module, f"{self.name}: parameter {name}")
             module.requires_grad_(name in trained)
-        blocks = {name: module for name, module in made.items() if name.startswith("E")}
+        return self.joined(phase, made)
+
+    def joined(self, phase: Phase, made: Mapping[str, nn.Module]) -> Stage:
+        """The module of a phase from modules that are there already: those of its parts, by name."""
+        blocks = {name: made[name] for name in self.parts(phase) if name.startswith("E")}
         heads = {self.head(stage): (stage, made[self.head(stage)]) for stage in sorted(phase.used_heads)}
         return Stage(blocks, heads, self.wire)
 

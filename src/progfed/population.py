@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -265,6 +265,9 @@ class FederatedData:
             nothing in training. Empty: no clock.
         own_tests: A function from the number of a client to the examples that it tests a model on itself; see
             `OnClients`. None: clients have none.
+        pieces: The most examples whose gradient each client computes at once, for lack of memory. Larger batches are
+            taken in pieces whose gradients are added up, so a step is what it was but for rounding. Empty: whole
+            batches.
     """
 
     sizes: Sequence[int]
@@ -277,6 +280,7 @@ class FederatedData:
     plain: Callable[[Examples], Examples] | None = None
     devices: Sequence[Device] = ()
     own_tests: Callable[[int], Examples | Source] | None = None
+    pieces: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         if not hasattr(self.sizes, "__len__"):
@@ -284,6 +288,11 @@ class FederatedData:
         if self.devices != ():
             object.__setattr__(self, "devices", of_clients(self.devices, len(self.sizes), self.name))
         check_deepest(self.deepest, len(self.sizes), self.name)
+        if len(self.pieces) and (len(self.pieces) != len(self.sizes) or min(self.pieces) < 1):
+            raise DataError(
+                f"{self.name}: pieces are 1 or more examples for each of {len(self.sizes)} clients, not "
+                f"{tuple(self.pieces)!r:.60}"
+            )
 
     @property
     def clients(self) -> int:
@@ -317,6 +326,29 @@ class FederatedData:
         if not held.number:
             raise DataError(f"{self.name}: the test set has no examples, so no model can be evaluated: give it some")
         return held
+
+    def only(self, clients: Sequence[int]) -> FederatedData:
+        """The population of some of the clients alone, in this order; the test set stays.
+
+        Args:
+            clients: Their numbers, such as those of all clients that are not too weak.
+        """
+        chosen = tuple(clients)
+        if not chosen or not all(0 <= client < self.clients for client in chosen):
+            raise DataError(f"{self.name}: {chosen!r:.60} are not some of its clients 0 to {self.clients - 1}")
+        own = self.own_tests
+        return replace(
+            self,
+            sizes=tuple(self.sizes[client] for client in chosen),
+            load=lambda index: self.load(chosen[index]),
+            own_tests=None if own is None else lambda index: own(chosen[index]),
+            **self.of(chosen),
+        )
+
+    def of(self, clients: Sequence[int]) -> dict[str, Any]:
+        """What is known of these clients besides their examples: `deepest`, `devices` and `pieces`."""
+        known = {"deepest": self.deepest, "devices": self.devices, "pieces": self.pieces}
+        return {name: tuple(each[client] for client in clients) if len(each) else () for name, each in known.items()}
 
 
 def check_deepest(deepest: Sequence[int], clients: int, name: str = "data") -> None:

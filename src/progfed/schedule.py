@@ -24,6 +24,10 @@ class Phase:
         heads: The heads whose losses are summed; empty: the head of the stage.
         warmup: Whether these are warm-up rounds: extra to the budget T, and without advancing the learning rate.
         hold: Whether the learning rate stays at its first value during the phase, whose rounds do count towards T.
+        at_once: How many blocks a client trains at once at most. Where the phase trains more, groups of so many learn
+            one after the other in each round, each with the head on its last block, and those before it stand still.
+            Weak clients then train all blocks, in smaller groups than others. 0: there is no limit, and weak clients
+            train the first blocks alone.
     """
 
     stage: int
@@ -32,6 +36,7 @@ class Phase:
     heads: tuple[int, ...] = ()
     warmup: bool = False
     hold: bool = field(default=False, metadata={"later": True})
+    at_once: int = field(default=0, metadata={"later": True})
 
     @property
     def trained_blocks(self) -> tuple[int, ...]:
@@ -41,7 +46,27 @@ class Phase:
     @property
     def used_heads(self) -> tuple[int, ...]:
         """The stages whose heads are used."""
-        return self.heads or (self.stage,)
+        if len(self.turns) == 1:
+            return self.heads or (self.stage,)
+        return tuple(dict.fromkeys(head for turn in self.turns for head in turn.used_heads))
+
+    @property
+    def turns(self) -> tuple[Phase, ...]:
+        """What a client trains in a round, one after the other: the phase itself, unless that is too much at once.
+
+        >>> [(turn.stage, turn.trains) for turn in Phase(3, 5, at_once=2).turns]
+        [(2, (1, 2)), (3, (3,))]
+        """
+        blocks = self.trained_blocks
+        if not 0 < self.at_once < len(blocks):
+            return (self,)
+        groups = [blocks[first : first + self.at_once] for first in range(0, len(blocks), self.at_once)]
+        return tuple(self._turn(group) for group in groups)
+
+    def _turn(self, group: tuple[int, ...]) -> Phase:
+        """The part of the phase that trains these blocks: with its heads that stand on them, or one on the last."""
+        heads = tuple(head for head in self.heads if head in group)
+        return replace(self, stage=group[-1], trains=group, heads=heads, at_once=0)
 
 
 Schedule = tuple[Phase, ...]
@@ -203,6 +228,38 @@ def freezing(
     )
 
 
+def every_head(rounds: int, *, stages: int) -> Schedule:
+    """Train the full model with the heads of all stages from the first round; their losses are summed.
+
+    A client that is too weak for the full model trains all the heads up to its depth, so that what it teaches the early
+    blocks is a part of what others teach them. `Local(between=Distil())` lets the heads learn from each other as well.
+
+    Args:
+        rounds: T, the number of rounds.
+        stages: The number of stages of the model.
+
+    >>> every_head(5, stages=3)[0].used_heads
+    (1, 2, 3)
+    """
+    return tuple(replace(phase, heads=tuple(range(1, stages + 1))) for phase in end_to_end(rounds, stages=stages))
+
+
+def in_turns(schedule: Schedule) -> Schedule:
+    """The same schedule, in which weak clients train all blocks of a phase, in groups one after the other.
+
+    A client whose `deepest` is d trains d blocks at once, with the head that stands on the last of them, while the
+    blocks before stand still; then the next d, until it has trained all that the phase trains. Other clients train as
+    before.
+
+    Args:
+        schedule: What `every_head`, `progressive`, `end_to_end` or another function returns.
+
+    >>> [turn.trains for turn in within(in_turns(end_to_end(5, stages=3))[0], 1).turns]
+    [(1,), (2,), (3,)]
+    """
+    return tuple(replace(phase, at_once=phase.stage) for phase in schedule)
+
+
 def layerwise(rounds: int, *, stages: int) -> Schedule:
     """Only block E_s learns in stage s, while the input passes through the whole model (Sec. 4.5)."""
     return tuple(Phase(stages, length, trains=(s,)) for s, length in enumerate(stage_lengths(rounds, stages), start=1))
@@ -279,18 +336,24 @@ def follow(schedule: Schedule, seed: int) -> Schedule:
 
 
 def within(phase: Phase, deepest: int) -> Phase:
-    """The same phase for a client that can train M^deepest at most: that sub-model, with its own head.
+    """The same phase for a client that can train M^deepest at most.
 
-    The client trains those of the phase's blocks that it holds. Where it holds none of them, as in the warm-up of a
-    deeper block, it trains the last block that it holds.
+    It trains that sub-model: of the phase's blocks those that it holds, and of its heads those up to its own, if its
+    own is among them; otherwise its own head alone. Where it holds none of the blocks, as in the warm-up of a deeper
+    one, it trains the last block that it holds. A phase with a limit `at_once` it trains as it is, in smaller groups.
 
-    >>> within(Phase(3, 5), 2), within(Phase(3, 5, trains=(3,), warmup=True), 2).trains
-    (Phase(stage=2, rounds=5, trains=(), heads=(), warmup=False, hold=False), (2,))
+    >>> within(Phase(3, 5), 2).stage, within(Phase(3, 5, trains=(3,), warmup=True), 2).trains
+    (2, (2,))
+    >>> within(Phase(3, 5, heads=(1, 2, 3)), 2).used_heads, within(Phase(3, 5, at_once=3), 2).at_once
+    ((1, 2), 2)
     """
     if phase.stage <= deepest:
         return phase
+    if phase.at_once:
+        return replace(phase, at_once=min(phase.at_once, deepest))
     trains = tuple(block for block in phase.trains if block <= deepest) or (phase.trains and (deepest,))
-    return replace(phase, stage=deepest, trains=trains, heads=())
+    heads = tuple(head for head in phase.heads if head <= deepest) if deepest in phase.heads else ()
+    return replace(phase, stage=deepest, trains=trains, heads=heads if len(heads) > 1 else ())
 
 
 def length(schedule: Schedule) -> int:

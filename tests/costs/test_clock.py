@@ -25,7 +25,7 @@ from progfed.recipe.recipe import Local, Recipe
 from progfed.runs.directory import RunDirectory
 from progfed.runs.plan import plan
 from progfed.runs.train import run, train
-from progfed.schedule import progressive, within
+from progfed.schedule import Schedule, every_head, in_turns, progressive, within
 from progfed.server.loop import Round, federate
 from progfed.wire.engine import ClientState, Task, Update
 from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
@@ -163,9 +163,10 @@ def test_a_run_that_was_stopped_has_the_same_seconds(tmp_path: Path) -> None:
     assert seconds[0] == seconds[1]
 
 
-def test_weak_clients_are_timed_by_the_sub_model_that_they_train() -> None:
+@pytest.mark.parametrize("schedule", [progressive(9, stages=3, warmup=1), in_turns(every_head(3, stages=3))])
+def test_weak_clients_are_timed_by_what_they_train(schedule: Schedule) -> None:
     data = replace(tiny_data(), devices=DEVICES, deepest=(1, 3, 2, 1, 3, 3))
-    recipe = tiny_recipe(cohort=6)
+    recipe = tiny_recipe(cohort=6, schedule=schedule)
     engine = Crossed(recipe, data)
     clock = Clock(engine, data, recipe, Costs(tiny_model()))
     for done in federate(tiny_model(), data.sizes, recipe, clock, run_id=RUN, deepest=data.deepest):

@@ -24,17 +24,18 @@ from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, UsageError
 from progfed.flower.grid import GridEngine, Patience
 from progfed.flower.node import client_app
+from progfed.losses import Distil
 from progfed.population import FederatedData, from_clients
 from progfed.recipe.aggregate import Clipped, Mean, Median, Trimmed
 from progfed.recipe.growth import Plateau
 from progfed.recipe.optimizers import fedadam
 from progfed.recipe.privacy import Privacy
-from progfed.recipe.recipe import Recipe
+from progfed.recipe.recipe import Local, Recipe
 from progfed.runs.directory import RunDirectory
 from progfed.runs.identity import identity
 from progfed.runs.plan import plan
 from progfed.runs.train import Setup, run, train
-from progfed.schedule import Phase, end_to_end, mixed, partial, progressive, within
+from progfed.schedule import Phase, end_to_end, every_head, in_turns, mixed, partial, progressive, within
 from progfed.server.loop import Round, federate
 from progfed.tensors import Tensors, of_parts, part
 from progfed.wire.engine import ClientState, Task, Update
@@ -43,6 +44,8 @@ from tiny import tiny_data, tiny_experiment, tiny_model, tiny_recipe
 
 RUN = "0" * 16
 DEPTHS = (1, 3, 2, 1, 3, 3)
+IN_TURNS = in_turns((*progressive(5, stages=3, lengths=(1, 2, 2)), *every_head(1, stages=3)))
+KEEPS = Local(epochs=2, batch=4, momentum=0.9, keep_momentum=True, between=Distil())
 PRIVACY = Privacy(clip=1.0, noise=1.0, secret="9c1f83e07a4b5d6210c4e8f7b3a29d51")
 
 
@@ -99,6 +102,12 @@ def test_a_client_trains_the_largest_sub_model_that_fits_with_its_own_head() -> 
     assert within(Phase(3, 5), 1) == Phase(1, 5)
     assert within(mixed(6, stages=3)[0], 2) == Phase(2, 1, trains=(1,))
     assert within(partial(6, stages=3)[1], 1) == Phase(1, 1, trains=(1,))
+
+
+def test_where_all_heads_learn_a_client_trains_those_up_to_its_own() -> None:
+    phase = every_head(5, stages=4)[0]
+    assert [within(phase, depth).used_heads for depth in (1, 2, 3, 4)] == [(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)]
+    assert within(phase, 1) == Phase(1, 5)
 
 
 def test_in_the_warm_up_of_a_deeper_block_a_client_trains_its_own_last_block() -> None:
@@ -244,8 +253,14 @@ def test_where_everybody_is_strong_bits_and_messages_are_those_without_depths(ch
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"aggregate": Median()}, {"feedback": True, "up": codec("SP-25")}, {"growth": Plateau(window=1, least=2)}],
-    ids=["plain", "median", "error feedback", "adaptive growth"],
+    [
+        {},
+        {"aggregate": Median()},
+        {"feedback": True, "up": codec("SP-25")},
+        {"growth": Plateau(window=1, least=2)},
+        {"schedule": IN_TURNS, "local": KEEPS},
+    ],
+    ids=["plain", "median", "error feedback", "adaptive growth", "in turns"],
 )
 def test_workers_do_not_change_a_bit(changes: dict[str, Any]) -> None:
     recipe = tiny_recipe(server=fedadam(), cohort=4, **changes)
@@ -254,10 +269,13 @@ def test_workers_do_not_change_a_bit(changes: dict[str, Any]) -> None:
     assert same(one[-1].progress.params, two[-1].progress.params)
 
 
-def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path) -> None:
-    recipe = tiny_recipe(
-        server=fedadam(), schedule=progressive(6, stages=3, warmup=1), feedback=True, up=codec("SP-25")
-    )
+@pytest.mark.parametrize(
+    "changes",
+    [{"schedule": progressive(6, stages=3, warmup=1)}, {"schedule": IN_TURNS, "local": KEEPS}],
+    ids=["the first blocks", "in turns"],
+)
+def test_a_stopped_run_continues_to_the_same_bits(tmp_path: Path, changes: dict[str, Any]) -> None:
+    recipe = tiny_recipe(server=fedadam(), feedback=True, up=codec("SP-25"), **changes)
     experiment = tiny_experiment(data=weak_data(), recipe=recipe)
     run(experiment, tmp_path / "whole")
     for stop in (1, 3, 4, 6):
@@ -283,9 +301,10 @@ def _in_a_run() -> Iterator[None]:
     TaskIdentity._run_id = TaskIdentity._node_id = TaskIdentity._task_id = None
 
 
+@pytest.mark.parametrize("changes", [{}, {"schedule": IN_TURNS}], ids=["the first blocks", "in turns"])
 @pytest.mark.usefixtures("_in_a_run")
-def test_a_flower_grid_trains_weak_clients_to_the_same_bits() -> None:
-    recipe = tiny_recipe(cohort=4, up=codec("LQ-8"))
+def test_a_flower_grid_trains_weak_clients_to_the_same_bits(changes: dict[str, Any]) -> None:
+    recipe = tiny_recipe(cohort=4, up=codec("LQ-8"), **changes)
 
     def make(settings: Mapping[str, Any]) -> Setup:
         return Setup(tiny_model(), weak_data(), recipe, RUN)

@@ -15,7 +15,7 @@ from progfed import rng
 from progfed.blocks import Progressive, hold
 from progfed.client.batches import Batches
 from progfed.client.replica import Replica
-from progfed.client.visit import ClientVisit, Place
+from progfed.client.visit import ClientVisit, Place, check_pieces
 from progfed.codec import Float, feedback
 from progfed.errors import DataError, MessageError, TrainingError, UsageError
 from progfed.population import FederatedData, Held, not_finite
@@ -75,6 +75,8 @@ class Learner:
         """Make the module of a phase, and what is the same for all its clients."""
         recipe = self._recipe
         self._replica, self._phase = Replica(self._model, phase, self._device, recipe.method), phase
+        if len(self._data.pieces):
+            check_pieces(self._replica.module, recipe.local)
         self._takes_one: bool | None = None
         self._start: Tensors = {}
         coming = _from(phase, recipe.schedule)
@@ -82,6 +84,7 @@ class Learner:
             module=self._replica.module,
             params=self._replica.params,
             trained=self._replica.trained,
+            turns=self._replica.turns,
             parts=frozenset(self._model.parts(phase)),
             lasting=frozenset(name for later in (phase, *coming) for name in self._model.parts(later)),
             local=recipe.local,
@@ -160,6 +163,7 @@ class Learner:
             test=partial(self._data.client_test, task.client),
             takes_one=self._learns_from_one,
             named=self._named(task),
+            piece=self._data.pieces[task.client] if len(self._data.pieces) else None,
         )
 
     def _beside(self, visit: ClientVisit) -> Tensors:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from progfed.blocks import Progressive, state
 from progfed.client.kernels import Draws, draws_at_random, fast_layout
 from progfed.recipe.method import PLAIN, Method
-from progfed.recipe.recipe import Loss
+from progfed.recipe.recipe import Between, Loss
 from progfed.recipe.travel import travel
 from progfed.schedule import Phase
-from progfed.tensors import Tensors, aside, finite
+from progfed.tensors import Tensors, aside, finite, part
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a client trains at once: a module, and its parameters that learn, by name."""
+
+    module: nn.Module
+    params: dict[str, nn.Parameter]
 
 
 class Replica:
@@ -32,6 +41,7 @@ class Replica:
         self.down, self.up = crossing.down, crossing.up
         self.trained, self.private = crossing.trained, crossing.private
         self.params = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        self.turns = turns_of(model, phase, self.module)
         back = {name: shape for name, shape in self.up.items() if not aside(name)}
         sizes = [self.state[name].numel() for name in back]
         self._room = torch.empty(sum(sizes), device=device)
@@ -55,8 +65,21 @@ class Replica:
         return {name: self.state[name].cpu().clone() for name in sorted(self.private)}
 
 
-def total_loss(loss: Loss, outputs: Any, targets: Tensor) -> Tensor:
-    """The loss of the phase's head; the sum over heads where it uses several."""
+def turns_of(model: Progressive, phase: Phase, module: nn.Module) -> tuple[Turn, ...]:
+    """What a client trains in a phase, one after the other, on the phase's module: its first blocks, and some heads."""
+    made, turns = dict(module.named_children()), phase.turns
+    modules = [module if len(turns) == 1 else model.joined(turn, made) for turn in turns]
+    return tuple(
+        Turn(one, {name: p for name, p in one.named_parameters() if part(name) in model.trained(turn)})
+        for one, turn in zip(modules, turns, strict=True)
+    )
+
+
+def total_loss(loss: Loss, outputs: Any, targets: Tensor, between: Between | None = None) -> Tensor:
+    """The loss of the phase's head; the sum over heads where it uses several, and what there is between them."""
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     losses = [loss(output, targets) for output in outputs]
-    return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
+    if len(losses) == 1:
+        return losses[0]
+    total = torch.stack(losses).sum()
+    return total if between is None else total + between(outputs)

@@ -75,18 +75,21 @@ class Sgd:
         """The momentum after the last step, of each parameter in turn; empty before the first step."""
         return self._velocity
 
-    def __call__(self, loss: Tensor) -> None:
-        """Take a step down the loss; with `accumulate`, down the mean of so many losses when the last of them came."""
+    def __call__(self, loss: Tensor, *, whole: bool = True) -> None:
+        """Take a step down the loss; with `accumulate`, down the mean of so many losses when the last of them came.
+
+        After the share of a piece of a batch (not `whole`) the gradient waits for that of the rest.
+        """
         grads = [
             grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
             for grad, p in zip(gradients(loss, self._parameters), self._parameters, strict=True)
         ]
-        if self._local.accumulate == 1:
+        if self._local.accumulate == 1 and whole and not self._gathered:
             self._step(grads)
             return
         # not in place: gradients may share memory
         self._gathered = list(torch._foreach_add(self._gathered, grads)) if self._gathered else grads
-        self._waiting += 1
+        self._waiting += whole
         if self._waiting == self._local.accumulate:
             self.finish()
 

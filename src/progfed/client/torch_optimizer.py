@@ -36,10 +36,13 @@ class TorchOptimizer:
         self.taken = 0
         self.pulls: Pulls | None = None
 
-    def __call__(self, loss: Tensor) -> None:
-        """Add the gradients of a loss, and take a step where enough of them have come together."""
+    def __call__(self, loss: Tensor, *, whole: bool = True) -> None:
+        """Add the gradients of a loss, and take a step where enough of them have come together.
+
+        The share of a piece of a batch (not `whole`) does not count as one.
+        """
         loss.backward()  # type: ignore[no-untyped-call]
-        self._waiting += 1
+        self._waiting += whole
         if self._waiting == self._local.accumulate:
             self.finish()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from progfed.client.batches import Ahead
-from progfed.client.replica import total_loss
+from progfed.client.replica import Turn, total_loss
 from progfed.client.sgd import Sgd
 from progfed.client.torch_optimizer import TorchOptimizer, stepper
 from progfed.codec import Schema
@@ -35,6 +35,7 @@ class Place:
         module: The module.
         params: Its parameters that learn, by name.
         trained: Names and shapes of those that are sent back.
+        turns: What is trained one after the other: all of it at once, where the phase says nothing else.
         parts: The parts of the model that the phase uses.
         lasting: Those that it or a later phase uses: what clients keep of others is dropped.
         local: How a client trains.
@@ -45,6 +46,7 @@ class Place:
     module: nn.Module
     params: Mapping[str, Tensor]
     trained: Schema
+    turns: tuple[Turn, ...]
     parts: frozenset[str]
     lasting: frozenset[str]
     local: Local
@@ -69,13 +71,14 @@ class ClientVisit:
         takes_one: Callable[[object], bool] = lambda inputs: True,
         named: str = "a client",
         rehearsal: bool = False,
+        piece: int | None = None,
     ) -> None:
         self.client, self.round, self.phase, self.lr = task.client, task.round, task.phase, task.lr
         self.module, self.trained, self.start, self.sent = place.module, place.trained, start, sent
         self.params: Mapping[str, Tensor] = place.params
         self.examples, self.rehearsal = examples, rehearsal
         self._place, self._batches, self._test, self._takes_one = place, batches, test, takes_one
-        self._remembered, self._named = remembered, named
+        self._remembered, self._named, self._piece = remembered, named, piece
         self._velocity = of_parts(remembered.get("velocity", {}), place.parts)
         self._kept: ClientState = {}
         self._losses: list[tuple[Tensor, int]] = []
@@ -101,10 +104,19 @@ class ClientVisit:
         pull: Pull | None = None,
         only: Callable[[str], bool] | None = None,
     ) -> None:
-        with nullcontext() if only is None else self._alone(only):
-            for batch in self.batches():
-                self.learn(batch, loss=loss, pull=pull)
-            self.finish()
+        chosen = [name for name in self.params if only is None or only(name)]
+        if not chosen:
+            raise UsageError("run(only=…) leaves nothing that learns: let it choose some of visit.params")
+        before = len(self._losses)
+        for turn in self._place.turns:
+            learning = {name: p for name, p in turn.params.items() if name in chosen}
+            if not learning:
+                continue
+            del self._losses[before:]  # the loss of a phase that is trained in turns is that of the last
+            with self._alone(turn.module, learning):
+                for batch in self.batches():
+                    self.learn(batch, loss=loss, pull=pull)
+                self.finish()
 
     def batches(self) -> Iterator[Examples]:
         least = min(2, self.examples.number, self._place.local.batch)
@@ -117,11 +129,11 @@ class ClientVisit:
     def learn(self, batch: Examples, *, loss: Callable[..., Tensor] | None = None, pull: Pull | None = None) -> Tensor:
         step = self._stepper or self._begin()
         step.pulls = None if pull is None else partial(self._pulled, pull)
-        found, limit = self._loss(batch, loss), self._place.local.skip_above
-        if limit == math.inf or found < limit:  # who has no limit does not wait for the number
-            (step if self._ahead is None else self._ahead.beside(step))(found)
-        self._losses.append((found.detach(), len(batch.targets)))
-        return found.detach()
+        pieces = [batch] if self._piece is None else _cut(batch, self._piece)
+        shares = [self._take(step, piece, loss, part_of=batch, last=piece is pieces[-1]) for piece in pieces]
+        found = shares[0] if len(shares) == 1 else torch.stack(shares).sum()
+        self._losses.append((found, len(batch.targets)))
+        return found
 
     def change(self) -> Tensors:
         return sub({name: p.detach() for name, p in self.params.items() if name in self.trained}, self.start)
@@ -176,6 +188,25 @@ class ClientVisit:
         others = {kind: kept for kind, kept in self._remembered.items() if kind not in OWN_KINDS}
         return {**({"velocity": velocity} if velocity else {}), **others, **self._kept}
 
+    def _take(
+        self,
+        step: Sgd | TorchOptimizer,
+        piece: Examples,
+        loss: Callable[..., Tensor] | None,
+        *,
+        part_of: Examples,
+        last: bool,
+    ) -> Tensor:
+        """Forward and backward of a piece of a batch, after the last one the step; returns its share of the loss."""
+        found, limit = self._loss(piece, loss), self._place.local.skip_above
+        whole = piece is part_of
+        if not whole:
+            found = found * (len(piece.targets) / len(part_of.targets))
+        if limit == math.inf or found < limit:  # who has no limit does not wait for the number
+            take = step if whole else partial(step, whole=last)
+            (self._ahead.beside(take) if last and self._ahead is not None else take)(found)
+        return found.detach()
+
     def _begin(self) -> Sgd | TorchOptimizer:
         """The optimizer of what learns now, with the momentum of before where that is kept."""
         step = stepper(list(self._learning.values()), self._place.local, self.lr)
@@ -185,19 +216,19 @@ class ClientVisit:
         return step
 
     @contextmanager
-    def _alone(self, only: Callable[[str], bool]) -> Iterator[None]:
-        """Only some of the parameters learn inside the block, with an optimizer of their own."""
-        chosen = {name: p for name, p in self.params.items() if only(name)}
-        if not chosen:
-            raise UsageError("run(only=…) leaves nothing that learns: let it choose some of visit.params")
+    def _alone(self, module: nn.Module, learning: Mapping[str, nn.Parameter]) -> Iterator[None]:
+        """Inside the block only some parameters learn, in a part of the module, with an optimizer of their own."""
+        if learning.keys() == self.params.keys():
+            yield
+            return
         self.finish()
-        self._learning = chosen
+        whole, self.module, self._learning = self.module, module, learning
         try:
             for name, p in self.params.items():
-                p.requires_grad_(name in chosen)
+                p.requires_grad_(name in learning)
             yield
         finally:
-            self._learning = self.params
+            self.module, self._learning = whole, self.params
             for p in self.params.values():
                 p.requires_grad_(True)
 
@@ -211,7 +242,8 @@ class ClientVisit:
         return part(name) in self._place.lasting or not _PART.fullmatch(part(name))
 
     def _loss(self, batch: Examples, instead: Callable[..., Tensor] | None) -> Tensor:
-        loss, outputs = instead or partial(total_loss, self._place.local.loss), None
+        local, outputs = self._place.local, None
+        loss = instead or partial(total_loss, local.loss, between=local.between)
         try:
             outputs = self.module(batch.inputs)
             found = loss(outputs, batch.targets)
@@ -223,3 +255,22 @@ class ClientVisit:
             told = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise UsageError(f"the loss gives {told} where training needs a tensor of one number: return the mean")
         return found
+
+
+def _cut(batch: Examples, piece: int) -> list[Examples]:
+    """A batch in pieces of at most so many examples."""
+    number = len(batch.targets)
+    return [batch] if number <= piece else [batch.take(slice(at, at + piece)) for at in range(0, number, piece)]
+
+
+def check_pieces(module: nn.Module, local: Local) -> None:
+    """Refuse batches in pieces where a step would not be that of the whole batch."""
+    if any(isinstance(child, nn.modules.batchnorm._BatchNorm) for child in module.modules()):
+        raise UsageError(
+            "batch normalisation of a piece of a batch is not that of the whole: leave out the population's pieces, or "
+            "use group normalisation"
+        )
+    if local.skip_above < math.inf:
+        raise UsageError(
+            "skip_above looks at the loss of a whole batch before the step, and pieces have none: leave out one of them"
+        )

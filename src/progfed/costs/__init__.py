@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from progfed.blocks import Progressive
@@ -10,7 +11,7 @@ from progfed.costs.phase import Cost, PhaseCost, phase_cost, trained_parameters,
 from progfed.recipe.buffers import with_exact_buffers
 from progfed.recipe.method import PLAIN, Method
 from progfed.recipe.recipe import Local, Recipe
-from progfed.schedule import Phase
+from progfed.schedule import Phase, within
 from progfed.wire.message import message_size
 
 __all__ = ["Cost", "Costs", "PhaseCost", "PhaseMemory"]
@@ -46,9 +47,14 @@ class Costs:
             self._memory[key] = phase_memory(self.model, *key, self.method)
         return self._memory[key]
 
-    def longest_update(self, recipe: Recipe) -> int:
-        """The length of the longest update of any phase of a recipe, in bytes; a bound where the codec is not exact."""
-        recipe, phases = with_exact_buffers(recipe, self.model), dict.fromkeys(map(_alike, recipe.schedule))
+    def longest_update(self, recipe: Recipe, deepest: Iterable[int] = ()) -> int:
+        """The length of the longest update of any phase of a recipe, in bytes; a bound where the codec is not exact.
+
+        `deepest` are the deepest stages that clients can train, where some cannot train all of them.
+        """
+        recipe = with_exact_buffers(recipe, self.model)
+        depths = {*deepest, self.model.stages}
+        phases = {_alike(within(phase, depth)) for phase in recipe.schedule for depth in depths}
         return max(message_size(recipe.upward, up_schema(self.model, phase, self.method)) for phase in phases)
 
 

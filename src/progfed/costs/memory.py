@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from progfed import rng
 from progfed.blocks import Progressive, state
 from progfed.client.kernels import Draws, fast_inputs, fast_layout
-from progfed.client.replica import total_loss
+from progfed.client.replica import total_loss, turns_of
 from progfed.client.torch_optimizer import stepper
 from progfed.client.visit import ClientVisit, Place
 from progfed.costs.live import Live
@@ -50,6 +50,7 @@ class PhaseMemory:
 def phase_memory(model: Progressive, phase: Phase, local: Local, method: Method = PLAIN) -> PhaseMemory:
     """The memory of a step on a whole batch, in the form in which a client trains the phase's module.
 
+    Of a phase that is trained in turns, that of the turn which needs the most; the client holds all its weights.
     A small step is really taken, on zeros. Of a larger one only shapes are computed, which gives the same numbers in
     less time, unless a layer or the loss looks at values.
     """
@@ -58,6 +59,8 @@ def phase_memory(model: Progressive, phase: Phase, local: Local, method: Method 
 
 
 def _phase_memory(model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
+    if len(phase.turns) > 1:
+        return _of_turns(model, phase, local)
     module = _shapes(model, phase)
     held = sum(tensor.numel() for tensor in (*module.parameters(), *module.buffers()))
     numbers = held + local.batch * sum(leaf.numel() for leaf in leaves(model.example))
@@ -66,6 +69,25 @@ def _phase_memory(model: Progressive, phase: Phase, local: Local) -> PhaseMemory
             return _step(module, model.example, local, FakeTensorMode(allow_non_fake_inputs=True))
         module = _shapes(model, phase)
     return _step(module, model.example, local, nullcontext())
+
+
+def in_pieces(local: Local, piece: int) -> Local:
+    """How a client trains that takes so many examples of a batch at once: as far as memory goes.
+
+    While a piece is trained on, the gradients of those before are held, as with `accumulate`.
+    """
+    if piece >= local.batch:
+        return local
+    return replace(local, batch=piece, accumulate=max(2, local.accumulate))
+
+
+def _of_turns(model: Progressive, phase: Phase, local: Local) -> PhaseMemory:
+    """The memory of the turn that needs the most, on a client that holds the weights of all of them."""
+    module = _shapes(model, phase)
+    weights = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
+    turns = [_phase_memory(model, turn, local) for turn in phase.turns]
+    most = max(turns, key=lambda turn: turn.peak - turn.weights)
+    return replace(most, weights=weights, peak=most.peak - most.weights + weights)
 
 
 def _shapes(model: Progressive, phase: Phase) -> nn.Module:
@@ -90,7 +112,7 @@ def _step(module: nn.Module, example: Any, local: Local, mode: AbstractContextMa
         live.peak = live.now
         outputs = module(inputs)
         supervise, targets = live.unseen(_supervision, outputs, local.loss)
-        loss = total_loss(supervise, outputs, targets)
+        loss = total_loss(supervise, outputs, targets, local.between)
         del outputs
         activations = live.now - waiting
         optimizer(loss)
@@ -131,6 +153,7 @@ def _visited(
                 module=module,
                 params={name: p for name, p in module.named_parameters() if p.requires_grad},
                 trained=crossing.trained,
+                turns=turns_of(model, phase, module),
                 parts=frozenset(model.parts(phase)),
                 lasting=frozenset(model.parts(phase)),
                 local=local if loss is local.loss else replace(local, loss=loss),

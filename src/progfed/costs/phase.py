@@ -50,7 +50,7 @@ def phase_cost(model: Progressive, phase: Phase, method: Method = PLAIN) -> Phas
     module = model.shapes(phase)
     crossing = travel(model, phase, method, module)
     return PhaseCost(
-        flops=per_example(model, phase),
+        flops=sum(per_example(model, turn) for turn in phase.turns),
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         trained_parameters=trained_parameters(model, phase, method),
         buffers=buffer_names(model, phase),

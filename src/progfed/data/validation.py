@@ -64,7 +64,7 @@ def _without_examples(data: FederatedData, share: float, seed: int) -> Federated
 
     givers = [int(client) for client in np.flatnonzero(held > 0)]
     split = _split(data, tuple(map(int, sizes - held)), kept, givers, given)
-    return replace(split, deepest=data.deepest, devices=data.devices)
+    return replace(split, **data.of(range(data.clients)))
 
 
 def _without_clients(data: FederatedData, share: float, seed: int) -> FederatedData:
@@ -73,8 +73,7 @@ def _without_clients(data: FederatedData, share: float, seed: int) -> FederatedD
     away = set(givers)
     others = [client for client in range(data.clients) if client not in away]
     split = _split(data, tuple(data.sizes[c] for c in others), lambda i: data.client(others[i]), givers, data.client)
-    deepest = tuple(data.deepest[c] for c in others) if data.deepest else ()
-    return replace(split, deepest=deepest, devices=tuple(data.devices[c] for c in others) if data.devices else ())
+    return replace(split, **data.of(others))
 
 
 def _split(
@@ -95,7 +94,7 @@ def _split(
         pieces = [one if isinstance(one, Examples) else one.take(slice(None)) for one in found]
         return _joined([data.plain(one) if data.plain else one for one in pieces], data.name)
 
-    return replace(data, sizes=sizes, load=load, test=test, name=f"{data.name}, validation", deepest=(), devices=())
+    return replace(data, sizes=sizes, load=load, test=test, name=f"{data.name}, validation", **data.of(()))
 
 
 def _part(held: Held, index: torch.Tensor) -> Examples | Source:

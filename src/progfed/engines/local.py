@@ -65,7 +65,7 @@ class LocalEngine:
         self._sizes = data.sizes
         self._lines: dict[Connection, Line] = {}
         if len(devices) > 1:
-            self._start(Costs(model, recipe.method).longest_update(recipe))
+            self._start(Costs(model, recipe.method).longest_update(recipe, data.deepest))
             # an engine that nobody closes: Python would wait for its workers at exit, and they for it
             Finalize(self, hang_up, args=(self._lines,), exitpriority=1)
 

@@ -33,6 +33,7 @@ NAMES = (
     "hippocampus",
     "defaults",
     "small_messages",
+    "weak",
 )
 
 _FOLDERS: set[Path] = set()

@@ -35,6 +35,7 @@ def pack_task(task: Task) -> RecordDict:
         "trains": json.dumps(phase.trains),
         "heads": json.dumps(phase.heads),
         "warmup": int(phase.warmup),
+        "at_once": phase.at_once,
         "bits": json.dumps(task.bits),
     }
     return _pack(fields, task.message)
@@ -50,6 +51,7 @@ def unpack_task(content: RecordDict) -> Task:
             trains=tuple(json.loads(fields["trains"])),
             heads=tuple(json.loads(fields["heads"])),
             warmup=bool(_whole(fields["warmup"])),
+            at_once=_whole(fields["at_once"]),
         )
         bits = json.loads(fields["bits"])
         return Task(

@@ -27,6 +27,7 @@ from progfed.schedule import Phase, Schedule, follow
 from progfed.tensors import Tensors
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Between = Callable[[Sequence[Tensor]], Tensor]
 Number = TypeVar("Number", int, float)
 
 
@@ -73,6 +74,8 @@ class Local:
             `functools.partial` of one, or a function. It is called as `optimizer(parameters, lr=…)` in each round, with
             the rate of the recipe, and with `momentum` and `weight_decay` where they are not 0; its state begins anew.
             Gradients are in `.grad` then, so that hooks work. A `StepLimit` is for the built-in SGD only.
+        between: Added to the sum of the losses where a phase uses several heads: a function of their outputs, the
+            shallowest first, such as `Distil()`.
     """
 
     epochs: int = 1
@@ -87,6 +90,7 @@ class Local:
     steps: int | None = field(default=None, metadata=_LATER)
     accumulate: int = field(default=1, metadata=_LATER)
     optimizer: OptimizerFactory | None = field(default=None, metadata=_LATER)
+    between: Between | None = field(default=None, metadata=_LATER)
 
     def __post_init__(self) -> None:
         if not all(isinstance(value, Integral) and value >= 1 for value in (self.epochs, self.batch)):

@@ -46,6 +46,7 @@ _FIRST_HOMES = {
     "progfed.evaluate": "accuracy dice token_accuracy",
     "progfed.metrics": "auc f1 mae perplexity rmse token_entropy",
     "progfed.examples": "from_clients",
+    "progfed.experiments.weak": "half_weak some_of_cifar10 strong_half",
     "progfed.losses": "dice_loss token_loss",
     "progfed.models.convnet": "convnet_cifar convnet_mnist",
     "progfed.models.gpt": "gpt",
@@ -103,9 +104,10 @@ def _population(data: FederatedData) -> dict[str, Any]:
     """Clients that are given as a value: how many examples each has, and what is done to them; not the examples."""
     weak = {"deepest": _digest(str(list(data.deepest)).encode())} if data.deepest else {}
     machines = {"devices": _digest(str(list(data.devices)).encode())} if data.devices else {}
+    pieces = {"pieces": _digest(str(list(data.pieces)).encode())} if data.pieces else {}
     augment = {"augment": describe(data.augment)} if data.augment is not None else {}
     sizes = _digest(str(list(data.sizes)).encode())
-    return {"data": data.name, "clients": data.clients, "sizes": sizes, **weak, **machines, **augment}
+    return {"data": data.name, "clients": data.clients, "sizes": sizes, **weak, **machines, **pieces, **augment}
 
 
 def _function(value: Any) -> Any:

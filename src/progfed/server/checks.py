@@ -14,6 +14,7 @@ from progfed.recipe import optimizers
 from progfed.recipe.buffers import with_exact_buffers
 from progfed.recipe.privacy import accounting
 from progfed.recipe.recipe import Recipe
+from progfed.schedule import Phase, within
 from progfed.server.budget import check_budget
 from progfed.tensors import Tensors, bounded, finite
 
@@ -26,10 +27,10 @@ def check(model: Progressive, recipe: Recipe, deepest: Sequence[int], *, clients
     """
     model.check(recipe.schedule)
     if deepest and min(deepest) < max(phase.stage for phase in recipe.schedule):
-        if recipe.privacy:
+        if recipe.privacy and any(_differ(model, phase, deepest) for phase in recipe.schedule):
             raise UsageError(
-                "privacy needs clients that all train the same names, or their number would tell who took part: "
-                "leave out the clients that are too weak, or `deepest`"
+                "privacy needs clients that all train the same names, or their number would tell who took part: leave "
+                "out the clients that are too weak, or train them with the schedule in_turns(every_head(…))"
             )
         if recipe.delta:
             raise UsageError(
@@ -48,6 +49,11 @@ def check(model: Progressive, recipe: Recipe, deepest: Sequence[int], *, clients
     if clients:
         recipe.check_population(clients)
     check_budget(with_exact_buffers(recipe, model), Costs(model, recipe.method), clients or math.inf)
+
+
+def _differ(model: Progressive, phase: Phase, deepest: Sequence[int]) -> bool:
+    """Whether clients of different depths train different parts of the model in a phase."""
+    return len({frozenset(model.trained(within(phase, depth))) for depth in {*deepest, model.stages}}) > 1
 
 
 def check_model(params: Tensors, state: optimizers.State, number: int) -> None:

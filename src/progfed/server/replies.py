@@ -131,7 +131,7 @@ class Replies:
     def _exchange(self, engine: Engine, tasks: Sequence[Task]) -> Iterator[Update]:
         """Hand out the tasks and pass on the updates; clients that ask for the whole model get it and try again."""
         # the deepest first: a replica of one sub-model is made once a round, not once a client
-        tasks = sorted(tasks, key=lambda task: -task.phase.stage)
+        tasks = sorted(tasks, key=lambda task: (-task.phase.stage, task.phase.at_once))
         asking: set[int] = set()
         for update in engine(tasks):
             if self._sent.held and _asks(update, self._sent.envelope):
