@@ -32,7 +32,7 @@ def code() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("text", [text for _, text in code()], ids=[name for name, _ in code()])
 def test_code_in_the_documentation_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(text, "documentation", "exec"), {"__name__": "documentation"})
+    exec(compile(text, "documentation", "exec", dont_inherit=True), {"__name__": "documentation"})
 
 
 def test_the_tutorial_runs_from_top_to_bottom_and_prints_what_it_says(

@@ -16,6 +16,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from flower.flower_grid import MemoryGrid
+from progfed import Personal, Scaffold
 from progfed.codec import Dither, Fitted, Quantize, Sparsify
 from progfed.engines.local import LocalEngine
 from progfed.errors import DataError, TrainingError, UsageError
@@ -97,6 +98,7 @@ def same(one: list[Round], two: list[Round]) -> bool:
         {"bytes": 0.9, "down": Fitted(8), "up": Fitted(8)},
         {"feedback": True, "local": Local(batch=4, momentum=0.9, keep_momentum=True)},
         {"local": Local(batch=4, optimizer=torch.optim.AdamW, steps=2)},
+        {"method": Personal(Scaffold("LQ-8")), "delta": True, "down": Quantize(8), "feedback": True},
     ],
     ids=[
         "lq-8",
@@ -106,6 +108,7 @@ def same(one: list[Round], two: list[Round]) -> bool:
         "within a budget of bytes",
         "momentum that is kept",
         "AdamW",
+        "personal heads and control variates, changes down",
     ],
 )
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory in Flower's state", "memory on disk"])

@@ -1,0 +1,1 @@
+"""Ten extensions as a researcher would write them: files of their own that import only documented names."""
