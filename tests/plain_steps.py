@@ -43,7 +43,7 @@ def recipe(**changes: object) -> Recipe:
     """Full batches, plain steps at one rate, uniform weights; two stages with warm-up."""
     local = Local(epochs=EPOCHS, batch=8, clip=None)
     settings: dict[str, object] = {
-        "schedule": progressive(6, stages=2, warmup=1),
+        "schedule": progressive(6, stages=2, warmup=1, overlap=0),
         "cohort": COHORT,
         "rate": Constant(LR),
         "local": local,
