@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from progfed.data import brats, decathlon, volumes
+from progfed.errors import DataError
 from reliability import data_files as files
 
 from .hostile import Case, Spoil, cut, refused_once_spoiled, unzipped
@@ -30,6 +31,7 @@ def with_nan() -> np.ndarray:
 IMAGE, LABEL = "images/case_000.nii.gz", "labels/case_000.nii.gz"
 SHAPE = (12, 16, 10)
 HUGE = struct.pack("<8h", 3, 30000, 30000, 30000, 1, 1, 1, 1)
+ONE_MORE = struct.pack("<8h", 3, 12, 16, 11, 1, 1, 1, 1)
 NEGATIVE = struct.pack("<8h", 3, -5, 16, 10, 1, 1, 1, 1)
 VOLUMES: dict[str, Case] = {
     "no label": (LABEL, lambda root: (root / LABEL).unlink()),
@@ -51,12 +53,21 @@ VOLUMES: dict[str, Case] = {
     "a label 7": (LABEL, nifti(LABEL, np.full(SHAPE, 7, np.uint8))),
     "a label 0.5": (LABEL, nifti(LABEL, np.full(SHAPE, 0.5, np.float32))),
     "a label -1": (LABEL, nifti(LABEL, np.full(SHAPE, -1, np.int16))),
+    "a header that declares one slice more": (
+        IMAGE,
+        nifti_bytes(IMAGE, lambda content: content[:40] + ONE_MORE + content[56:]),
+    ),
+    "a bomb whose header fits": (IMAGE, nifti(IMAGE, np.full((500, 500, 3), 1, np.uint8))),
+    "labels of another shape that are a bomb": (LABEL, nifti(LABEL, np.zeros((500, 500, 3), np.uint8))),
     "a bomb": (IMAGE, nifti_bytes(IMAGE, lambda content: content + bytes(8 << 20))),
 }
 
 
 VOLUMES_REASONS = {
-    "a header that declares terabytes": "cut short",
+    "a header that declares terabytes": "more than such a file can have",
+    "a header that declares one slice more": "it is cut short",
+    "a bomb whose header fits": "500 x 500 x 3 values, more than such a file can have",
+    "labels of another shape that are a bomb": "has shape (500, 500, 3) where its image has (12, 16, 10)",
     "a bomb": "decompresses to more than",
 }
 """Where another layer would refuse too: the safeguard meant for the case must be the one that speaks."""
@@ -65,6 +76,8 @@ VOLUMES_REASONS = {
 @pytest.mark.parametrize("case", VOLUMES)
 def test_a_broken_volume_is_refused(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(volumes, "_CAP", 1 << 20)
+    monkeypatch.setattr(volumes, "_BEYOND", 1 << 20)
+    monkeypatch.setattr(volumes, "_SMALL", 1 << 17)
     files.write_decathlon(tmp_path, cases=3, sizes=(SHAPE,))
 
     def load() -> list[object]:
@@ -73,6 +86,26 @@ def test_a_broken_volume_is_refused(tmp_path: Path, case: str, monkeypatch: pyte
 
     message = refused_once_spoiled(tmp_path, load, VOLUMES[case])
     assert VOLUMES_REASONS.get(case, "") in message
+
+
+def test_labels_of_another_shape_are_not_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.write_decathlon(tmp_path, cases=3, sizes=(SHAPE,))
+    opened: list[Path] = []
+    whole = volumes.read_file
+    monkeypatch.setattr(volumes, "read_file", lambda path, **caps: (opened.append(path), whole(path, **caps))[1])
+    with pytest.raises(DataError, match="has shape"):
+        volumes.read_labels(tmp_path / LABEL, (0, 1, 2), (12, 16, 11))
+    assert opened == []
+
+
+def test_a_volume_that_is_cut_first_is_normalised_to_the_same_bits() -> None:
+    draw = np.random.default_rng(3)
+    volume = (draw.normal(size=(9, 8, 7)) * (draw.random((9, 8, 7)) > 0.3) * 1000).astype(np.int16)
+    for size, centre in (((5, 10, 7), None), ((4, 4, 4), (1, 7, 3))):
+        assert (
+            volumes.normalised(volume, size, centre).tobytes()
+            == volumes.fit(volumes.normalised(volume), size, centre).tobytes()
+        )
 
 
 def case_file(part: str) -> Callable[[Path], Path]:

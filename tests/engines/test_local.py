@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import resource
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -178,6 +180,21 @@ def test_workers_end_and_leave_no_open_file_behind() -> None:
         workers = [line.process.pid for line in engine._lines.values()]
     assert len(os.listdir("/proc/self/fd")) == before
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+@pytest.mark.parametrize("free", [8, 44], ids=["for few workers", "for all workers, and none for a checkpoint"])
+def test_more_workers_than_files_can_be_opened_for_are_refused_and_none_is_left(free: int) -> None:
+    before = {int(name) for name in os.listdir("/proc/self/fd")}
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = next(n for n in range(limits[0]) if n - len(before & set(range(n))) == free)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        with pytest.raises(UsageError, match=r"16 workers cannot be started \(Too many open files\): take fewer with"):
+            LocalEngine(convnet(), images(), recipe(), workers=16)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert multiprocessing.active_children() == []
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_many_rounds_leak_neither_files_nor_memory() -> None:

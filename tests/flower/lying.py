@@ -1,4 +1,4 @@
-"""Nodes that announce replies whose content they never send, on a real SuperLink: a registered key is all they need."""
+"""Nodes whose replies never come, or are far too long, on a real SuperLink: a registered key is all they need."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message
@@ -17,11 +18,14 @@ from progfed.wire.engine import Update
 
 
 @contextmanager
-def lying(address: str, certificate: str, key: Path, holds: Mapping[int, int]) -> Iterator[list[str]]:
+def lying(
+    address: str, certificate: str, key: Path, holds: Mapping[int, int], *, endless: int = 0
+) -> Iterator[list[str]]:
     """A node that says truly which clients it holds, if it holds some, and then only announces; yields what it was
-    asked."""
+    asked. With `endless` every other update is really sent, and has so many bytes."""
     private = load_ssh_private_key(key.read_bytes(), None)
     asked: list[str] = []
+    said = (bytes(endless), Random(1).randbytes(endless))  # Flower sends equal pieces once, and names them again
     ended = threading.Event()
 
     def live() -> None:
@@ -34,11 +38,16 @@ def lying(address: str, certificate: str, key: Path, holds: Mapping[int, int]) -
                     continue
                 message = found[0]
                 kind = message.metadata.message_type
-                content = pack_hosted(holds) if kind.startswith("query") else pack_update(Update(0, b"x" * 100))
+                query, sends = kind.startswith("query"), endless and asked.count(kind) % 2
+                content = (
+                    pack_hosted(holds)
+                    if query
+                    else pack_update(Update(0, said[len(asked) // 2 % 2] if sends else b"x"))
+                )
                 reply = Message(content, reply_to=message)
                 reply.metadata.__dict__["_message_id"] = reply.object_id
                 wanted, session = send(reply, get_object_tree(reply), 0.0)
-                if kind.startswith("query") and holds:
+                if (query and holds) or sends:
                     for name, part in get_all_nested_objects(reply).items():
                         if name in wanted:
                             push(message.metadata.run_id, session, name, part.deflate())

@@ -12,14 +12,20 @@ import stat
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from flwr.app import ArrayRecord, RecordDict
 from flwr.cli.constant import ACCESS_TOKEN_STORE_KEY
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 from flwr.supercore.credential_store.file_credential_store import FileCredentialStore
+from flwr.supercore.inflatable import inflatable_utils
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.superlink.grid import http_grid
 from typer.testing import CliRunner
 
 from progfed.cli import app
@@ -30,8 +36,9 @@ from progfed.flower.federation import keys
 from progfed.flower.federation.federation import Federation
 from progfed.flower.federation.keys import make_certificates, make_node_key, make_operator_secret, remember_operator
 from progfed.flower.federation.processes import Process, family, free_port, read, start, start_time, stop, write
-from progfed.flower.superlink import Gate, Receive, Scope, Send, read_secret
-from progfed.flower.supernode import AGAIN, AT_LAST, bound_content, hasten_content
+from progfed.flower.superlink import LARGEST, Gate, Receive, Scope, Send, read_secret
+from progfed.flower.supernode import AGAIN, AT_LAST, bound_content, hasten_content, limit_content
+from progfed.flower.wire import opaque
 from progfed.flower.worker import _forget
 from progfed.population import Examples
 from progfed.runs.identity import describe
@@ -97,7 +104,7 @@ def test_a_nodes_public_key_is_that_of_its_private_key(tmp_path: Path) -> None:
 SECRET = b"s" * 43
 
 
-def passes(path: str, *, client: str = "192.0.2.9", token: bytes = b"") -> bool:
+def passes(path: str, *, client: str = "192.0.2.9", token: bytes = b"", length: bytes | None = b"5") -> bool:
     """Whether a request from another machine gets through the gate to the SuperLink."""
     reached = []
 
@@ -108,6 +115,7 @@ def passes(path: str, *, client: str = "192.0.2.9", token: bytes = b"") -> bool:
         return {}
 
     headers = [(b"authorization", token)] if token else []
+    headers += [(b"content-length", length)] if length is not None else [(b"transfer-encoding", b"chunked")]
     scope = {"type": "http", "path": path, "headers": headers, "client": (client, 5), "server": ("192.0.2.7", 8000)}
     asyncio.run(Gate(superlink, SECRET)(scope, nothing, nothing))
     return reached == [path]
@@ -128,6 +136,51 @@ def test_the_gate_lets_nobody_to_another_part() -> None:
         assert not passes("/v1/runtime/acquire-task", client=client)
     for path in ("/docs", "/", "//v1/fleet/x", "/v1/fleet", "/V1/control/start-run"):
         assert not passes(path, token=b"Bearer " + SECRET)
+
+
+def test_a_nodes_request_must_say_its_length_and_fit_into_memory() -> None:
+    assert passes("/v1/fleet/push-object", length=b"%d" % LARGEST)
+    for length in (None, b"%d" % (LARGEST + 1), b"-5", b"1e3", b"9" * 5000, b""):
+        assert not passes("/v1/fleet/push-object", length=length)
+    assert LARGEST > FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE  # larger content comes in pieces
+    assert passes("/v1/control/start-run", token=b"Bearer " + SECRET, length=b"%d" % (LARGEST + 1))
+
+
+@pytest.fixture
+def _limits_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `limit_content` changes in Flower is as before when the test is over."""
+    monkeypatch.setattr(http_grid, "pull_objects", http_grid.pull_objects)
+    classes = "inflatable_class_registry"
+    monkeypatch.setattr(inflatable_utils, classes, dict(getattr(inflatable_utils, classes)))
+
+
+@pytest.mark.usefixtures("_limits_put_back")
+def test_a_reply_that_is_longer_than_any_update_is_not_fetched_to_its_end() -> None:
+    limit_content(1000)
+    fetched: list[str] = []
+
+    def piece(name: str) -> bytes:
+        fetched.append(name)
+        return bytes(200)
+
+    names = [f"{number:064d}" for number in range(500)]
+    assert http_grid.pull_objects(names[:3], piece, max_time=1) == dict.fromkeys(names[:3], bytes(200))
+    fetched.clear()
+    with pytest.raises(OverflowError, match="a reply of more than the 1,000 bytes"):
+        http_grid.pull_objects(names, piece, max_time=1)
+    assert len(fetched) < 20
+
+
+@pytest.mark.usefixtures("_limits_put_back")
+def test_a_reply_that_names_one_piece_again_and_again_is_not_put_together() -> None:
+    limit_content(20_000_000)
+    for length in (20_000_000, 20_000_001):
+        sent = RecordDict({"a": ArrayRecord({"b": opaque(bytes(length))})})
+        content = {name: part.deflate() for name, part in get_all_nested_objects(sent).items()}
+        assert sum(map(len, content.values())) < 11_000_000
+        with nullcontext() if length == 20_000_000 else pytest.raises(OverflowError, match="20,000,000 bytes"):
+            found = inflatable_utils.inflate_object_from_contents(sent.object_id, content)
+            assert found["a"]["b"].data == bytes(length)  # type: ignore[index]
 
 
 def test_a_secret_that_others_can_read_or_guess_is_refused(tmp_path: Path) -> None:

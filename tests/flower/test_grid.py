@@ -168,6 +168,10 @@ def unreadable(message: Message, reply: Message) -> list[Any]:
     return [ValueError("an object that Flower cannot read")]
 
 
+def too_long(message: Message, reply: Message) -> list[Any]:
+    return [OverflowError("a reply of more bytes than it can need")]
+
+
 def impostor(message: Message, reply: Message) -> list[Any]:
     update = unpack_update(reply.content)
     altered = bytearray(update.message)
@@ -181,6 +185,7 @@ def impostor(message: Message, reply: Message) -> list[Any]:
         (failing, "missing"),
         (silent, "missing"),
         (unreadable, "length"),
+        (too_long, "length"),
         (twice, "unexpected"),
         (garbage, "length"),
         (nothing, "length"),
@@ -194,6 +199,28 @@ def test_a_node_that_misbehaves_is_counted_and_the_run_goes_on(behaviour: Any, r
     done = rounds(wanted, GridEngine(grid, QUICK))
     assert [r.rejected for r in done] == [{reason: 2}] * len(done)
     assert [r.clients for r in done] == [6 if behaviour is twice else 4] * len(done)
+
+
+def coloured(message: Message, reply: Message) -> list[Any]:
+    return [Message(Error(code=1, reason="\x1b]0;gone\x07\n" + 10**6 * "x"), reply_to=message)]
+
+
+def coloured_inside(message: Message, reply: Message) -> list[Any]:
+    return [ValueError("\x1b[2J" + 10**6 * "x")]
+
+
+@pytest.mark.parametrize("behaviour", [coloured, coloured_inside])
+def test_what_a_node_says_about_its_failure_reaches_no_terminal_as_it_is(
+    behaviour: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = recipe(cohort=6, schedule=end_to_end(1, stages=2))
+    grid = grid_of(wanted)
+    grid.behaviour[55] = behaviour
+    with caplog.at_level("WARNING", logger="progfed.flower"):
+        rounds(wanted, GridEngine(grid, QUICK))
+    said = [record.getMessage() for record in caplog.records]
+    assert said
+    assert all(line.isprintable() and len(line) < 1000 for line in said)
 
 
 def test_a_client_that_answers_twice_changes_nothing() -> None:

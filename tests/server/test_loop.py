@@ -28,7 +28,7 @@ from progfed.recipe.recipe import Local, Recipe, StepLimit
 from progfed.recipe.turns import turn_at
 from progfed.runs.identity import describe
 from progfed.schedule import Phase, end_to_end, length, mixed, partial, progressive, random
-from progfed.server.loop import Progress, Round, federate
+from progfed.server.loop import Progress, Round, federate, grow
 from progfed.wire.engine import Task, Update
 from tiny import tiny_data, tiny_model, tiny_recipe
 
@@ -360,8 +360,6 @@ def test_growth_keeps_survivors_makes_new_parts_and_discards_the_old_head() -> N
 
 
 def test_a_survivor_enters_the_next_stage_with_the_value_it_left_with() -> None:
-    from progfed.server.loop import grow
-
     model, recipe = tiny_model(), tiny_recipe(schedule=progressive(6, stages=3))
     done = rounds(model, tiny_data(), recipe)
     grown = grow(done[0].progress, model, recipe, 1)
@@ -392,6 +390,18 @@ def test_in_warm_up_frozen_names_do_not_change_and_are_not_uploaded() -> None:
         assert 0 < overhead < 3 * 200
         full = next(r for r in done if r.phase.stage == after.phase.stage and not r.phase.warmup)
         assert after.cost.flops / after.cost.down_bytes < full.cost.flops / full.cost.down_bytes * 1.5
+
+
+def test_growing_looks_no_further_ahead_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = tuple(Phase(1 + number % 2, 1) for number in range(1000))  # as `random` makes them: a phase a round
+    looked: list[Phase] = []
+    plain = Progressive.parts
+    monkeypatch.setattr(Progressive, "parts", lambda self, phase: looked.append(phase) or plain(self, phase))  # type: ignore[func-returns-value]
+    recipe = replace(tiny_recipe(), schedule=schedule)
+    begun = grow(Progress(), tiny_model(), recipe, 0)
+    grown = grow(begun, tiny_model(), recipe, 1)
+    assert {name.split(".")[0] for name in grown.params} == {"E1", "E2", "G1", "G2"}  # stage 1 comes again
+    assert len(looked) < 10
 
 
 def test_an_optimizer_that_resets_starts_anew_at_a_growth_and_again_after_its_warm_up() -> None:

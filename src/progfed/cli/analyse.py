@@ -13,7 +13,7 @@ from progfed.analysis import Quadratic, Trained, check_bound, discrepancy, draw_
 from progfed.analysis.theorem import Bound, Rate, rate, step_size
 from progfed.cli.options import DATA, Data, Json
 from progfed.cli.output import print_json
-from progfed.errors import StorageError, UsageError
+from progfed.errors import StorageError, UsageError, printable
 from progfed.report.collect import folders
 
 Only = Annotated[
@@ -44,7 +44,7 @@ def analyse(
         print_json(done)
         return
     for one in done:
-        print(f"{one['run']}: {', '.join(one['files']) or 'nothing to measure'}")
+        print(printable(f"{one['run']}: {', '.join(one['files']) or 'nothing to measure'}"))
     print("`progfed report` on the same folders shows them")
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from progfed.cli.options import Json
 from progfed.cli.output import print_json
+from progfed.errors import printable
 from progfed.report import Report, make_report, save_report
 from progfed.report.present import Table
 
@@ -38,8 +39,8 @@ def report(
         return
     _show(made)
     for note in made.notes:
-        print(f"note: {note}")
-    print(f"report: {written[0]}")
+        print(f"note: {printable(note)}")
+    print(f"report: {printable(str(written[0]))}")
 
 
 def show_tables(directories: Iterable[Path]) -> None:

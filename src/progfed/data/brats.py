@@ -87,7 +87,7 @@ def read_case(case: Path, *, size: Size) -> tuple[np.ndarray, np.ndarray]:
             raise damaged(_file(case, modality), f"has shape {volume.shape} where flair has {volumes[0].shape}")
     labels = read_labels(_file(case, "seg"), LABELS, volumes[0].shape)
     centre = centre_of(np.any([volume != 0 for volume in volumes], axis=0))
-    inputs = fit(np.stack([normalised(volume) for volume in volumes]), size, centre)
+    inputs = np.stack([normalised(volume, size, centre) for volume in volumes])
     regions = np.stack([np.isin(labels, region) for region in REGIONS])
     return inputs, fit(regions, size, centre).astype(np.float32)
 

@@ -106,4 +106,4 @@ def read_pair(image: Path, label: Path, *, classes: int, size: Size) -> tuple[np
     labels = read_labels(label, range(classes), modalities.shape[1:])
     if not (volume != 0).any():
         raise damaged(image, "holds nothing but zeros")
-    return fit(np.stack([normalised(one) for one in modalities]), size), fit(labels, size)
+    return np.stack([normalised(one, size) for one in modalities]), fit(labels, size)

@@ -77,6 +77,13 @@ def read_file(path: Path, *, cap: int, needed: str = "put the file there") -> by
     return content
 
 
+def read_start(path: Path, number: int, *, needed: str = "put the file there") -> bytes:
+    """The first bytes of a file, or of what a `.gz` file decompresses to; fewer where it has no more."""
+    require_file(path, needed)
+    with reading(path), _opened(path) as stream:
+        return stream.read(number)
+
+
 def check_digest(path: Path, content: bytes, digest: str) -> None:
     """Refuse content whose hash is not `digest`, written `md5:…` or `sha256:…`."""
     algorithm, expected = digest.split(":")

@@ -13,37 +13,67 @@ import numpy as np
 import torch
 
 from progfed import rng
-from progfed.data.integrity import MEGABYTE, damaged, optional, read_file, reading
+from progfed.data.integrity import MEGABYTE, damaged, optional, read_file, read_start, reading
 from progfed.data.partition import Parts
 from progfed.errors import UsageError
 from progfed.population import Augment, Examples, FederatedData
 
 Size = tuple[int, int, int]
 _CAP = 512 * MEGABYTE
+_VOXELS = 1 << 28  # 512 x 512 x 1024
+_SMALL, _RATIO = 64 * MEGABYTE, 200
+"""A larger image is not decompressed where the file would grow by more than this: scans have noise, which does not
+compress, so it is none."""
+_HEADER, _BEYOND = 348, MEGABYTE
 
 
-def read_nifti(path: Path, *, needed: str = "put the volume there") -> np.ndarray:
-    """The values of a `.nii` or `.nii.gz` file; decompression is capped, and the header must fit the bytes."""
+def read_nifti(path: Path, *, shape: Sequence[int] | None = None, needed: str = "put the volume there") -> np.ndarray:
+    """The values of a `.nii` or `.nii.gz` file of this shape, if one is given.
+
+    The header is read first. What is more than a volume can have is never decompressed, and the header must fit the
+    bytes.
+    """
     nibabel = optional("nibabel", "medical")
-    content = read_file(path, cap=_CAP, needed=needed)
+    declared = _declared(nibabel, path, read_start(path, _HEADER, needed=needed), shape)
+    content = read_file(path, cap=declared + _BEYOND, needed=needed)
     with reading(path):
         try:
-            values = _decoded(nibabel, content)
+            values = _decoded(nibabel, content, declared)
         except Exception as error:  # a header can be wrong in more ways than nibabel has names for
             raise ValueError(f"not a NIfTI volume: {error}") from error
-    if not np.isfinite(values).all():
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise damaged(path, "holds values that are not finite")
     return values
 
 
-def _decoded(nibabel: Any, content: bytes) -> np.ndarray:
+def _declared(nibabel: Any, path: Path, start: bytes, shape: Sequence[int] | None) -> int:
+    """How many bytes a file decompresses to by its header, which is checked."""
+    with reading(path):
+        try:
+            with _quiet(nibabel.imageglobals.logger):
+                header = nibabel.Nifti1Header(start)
+            kind, found, offset = header.get_data_dtype(), header.get_data_shape(), header.get_data_offset()
+        except Exception as error:
+            raise ValueError(f"not a NIfTI volume: {error}") from error
+        if kind.kind not in "uif" or len(found) not in (3, 4) or min(found) < 1 or not 0 <= offset <= _CAP:
+            raise ValueError(f"not a NIfTI volume: its values have type {kind} and shape {found}")
+    if shape is not None and tuple(found) != tuple(shape):
+        raise damaged(path, f"has shape {tuple(found)} where its image has {tuple(shape)}")
+    voxels = math.prod(found)
+    declared = offset + voxels * kind.itemsize
+    swells = shape is None and declared > max(
+        _SMALL, _RATIO * path.stat().st_size
+    )  # labels are large areas of one value
+    if voxels > _VOXELS or declared > _CAP or swells:
+        raise damaged(path, f"declares {' x '.join(map(str, found))} values, more than such a file can have")
+    return int(declared)
+
+
+def _decoded(nibabel: Any, content: bytes, declared: int) -> np.ndarray:
+    if declared > len(content):
+        raise ValueError(f"it is cut short: its header declares {declared:,} bytes, and it has {len(content):,}")
     with _quiet(nibabel.imageglobals.logger):
         image = nibabel.Nifti1Image.from_bytes(content)
-    kind, shape = image.get_data_dtype(), image.shape
-    if kind.kind not in "uif" or len(shape) not in (3, 4) or min(shape) < 1:
-        raise ValueError(f"its values have type {kind} and shape {shape}")
-    if image.dataobj.offset + math.prod(shape) * kind.itemsize > len(content):
-        raise ValueError(f"it is cut short: its header declares {' x '.join(map(str, shape))} values")
     with np.errstate(all="ignore"):  # a slope that overflows leaves values that are not finite
         values: np.ndarray = np.asanyarray(image.dataobj)
     return values
@@ -61,27 +91,23 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
 
 def read_labels(path: Path, allowed: Sequence[int], shape: Sequence[int], *, needed: str = "") -> np.ndarray:
     """A volume of integer labels of this shape, each of them allowed."""
-    values = read_nifti(path, needed=needed)
-    if values.shape != tuple(shape):
-        raise damaged(path, f"has shape {values.shape} where its image has {tuple(shape)}")
+    values = read_nifti(path, shape=shape, needed=needed)
     bad = values[~np.isin(values, allowed)]
     if len(bad):
         raise damaged(path, f"has label {bad[0]:g}, which is none of {', '.join(map(str, allowed))}")
     return values.astype(np.int64)
 
 
-def normalised(volume: np.ndarray) -> np.ndarray:
+def normalised(volume: np.ndarray, size: Size | None = None, centre: Size | None = None) -> np.ndarray:
     """Mean 0 and deviation 1 over the voxels that are not zero; zeros, the background, stay zero.
 
     Intensities of magnetic resonance have no unit and differ wildly between scans, so each volume is its own measure.
+    With a `size` the result is cut or padded to it as by `fit`, which takes less memory than to do so afterwards.
     """
-    values = volume.astype(np.float64)
-    inside = values != 0
-    if not inside.any():
-        return np.zeros(volume.shape, np.float32)
-    known = values[inside]
-    deviation = known.std()
-    scaled = np.where(inside, (values - known.mean()) / (deviation if deviation > 0 else 1.0), 0.0)
+    known = volume[volume != 0].astype(np.float64)
+    mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
+    values = (volume if size is None else fit(volume, size, centre)).astype(np.float64)
+    scaled = np.where(values != 0, (values - mean) / (deviation if deviation > 0 else 1.0), 0.0)
     return scaled.astype(np.float32)
 
 

@@ -6,7 +6,9 @@ Every client is trained on one intra-op thread whatever the number of workers: o
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import groupby
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
@@ -28,6 +30,9 @@ from progfed.schedule import Phase
 from progfed.tensors import Tensors
 from progfed.wire.engine import ClientState, Task, Update
 from progfed.wire.state import from_arrays
+
+SPARE = 16
+"""Files that can still be opened when all workers are started, or they are too many."""
 
 
 class Share(NamedTuple):
@@ -65,9 +70,9 @@ class LocalEngine:
         self._sizes = data.sizes
         self._lines: dict[Connection, Line] = {}
         if len(devices) > 1:
-            self._start(Costs(model, recipe.method).longest_update(recipe, data.deepest))
             # an engine that nobody closes: Python would wait for its workers at exit, and they for it
             Finalize(self, hang_up, args=(self._lines,), exitpriority=1)
+            self._start(Costs(model, recipe.method).longest_update(recipe, data.deepest))
 
     def __call__(self, tasks: Sequence[Task]) -> Iterator[Update]:
         if not self._lines:
@@ -140,17 +145,30 @@ class LocalEngine:
                 line.receive()
 
     def _start(self, room: int) -> None:
+        try:
+            for index in range(len(self._learners)):
+                self._start_one(index, room)
+            _try_handles(SPARE)
+        except OSError as error:
+            hang_up(self._lines)
+            raise UsageError(
+                f"{len(self._learners)} workers cannot be started ({error.strerror}): take fewer with --workers, "
+                "or allow more open files (`ulimit -n`) and processes (`ulimit -u`)"
+            ) from error
+
+    def _start_one(self, index: int, room: int) -> None:
         fork = multiprocessing.get_context("fork")
-        for index, learner in enumerate(self._learners):
-            ours, theirs = fork.Pipe()
-            line = Line(ours, room)
-            examiner = self._examiners[index] if self._examiners else None
-            inherited = [ours, *self._lines]
-            process = fork.Process(target=work, args=(learner, examiner, theirs, line.slab, inherited), daemon=True)
+        learner, examiner = self._learners[index], self._examiners[index] if self._examiners else None
+        ours, theirs = fork.Pipe()
+        line = Line(ours, room)
+        inherited = [ours, *self._lines]
+        process = fork.Process(target=work, args=(learner, examiner, theirs, line.slab, inherited), daemon=True)
+        try:
             process.start()
-            theirs.close()
             line.process = process
             self._lines[ours] = line
+        finally:
+            theirs.close()
 
     def _remember(self, client: int, state: ClientState) -> None:
         if state:
@@ -167,6 +185,13 @@ class LocalEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _try_handles(number: int) -> None:
+    """Open so many files and close them again: a run needs some for its records and checkpoints."""
+    with ExitStack() as opened:
+        for _ in range(number):
+            opened.enter_context(open(os.devnull, "rb"))
 
 
 def _devices(device: str, workers: int) -> list[str]:

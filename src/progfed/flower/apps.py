@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from progfed.costs import Costs
 from progfed.data.own import OwnData
 from progfed.errors import DataError, UsageError
 from progfed.files import replace_file
@@ -30,7 +31,8 @@ try:
     from progfed.flower.grid import LOG, GridEngine, Patience
     from progfed.flower.node import client_app
     from progfed.flower.simulated_nodes import simulated
-    from progfed.flower.supernode import hasten_content
+    from progfed.flower.supernode import hasten_content, limit_content
+    from progfed.flower.wire import LONGEST
 except ImportError as missing:
     raise UsageError(f"Flower is not installed ({missing}): install progfed[flower]") from missing
 
@@ -38,6 +40,8 @@ NODES = 100
 """A simulation has at most this many virtual nodes; beyond it a node holds several clients."""
 SIZES = "clients.json"
 """The file of a run in which the server keeps how many examples each client has, as the nodes told it."""
+ENVELOPE = 2**16
+"""Bytes that Flower's records around a message may have."""
 HOLDERS = "nodes.json"
 """The file of a run in which the server keeps which node has held which client first."""
 
@@ -91,6 +95,8 @@ def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any
     out = Path(str(settings.get("out", "runs"))) / f"{experiment.run}-seed{experiment.recipe.seed}"
     data = Path(str(settings.get("data", "data")))
     sizes: Sequence[int] = ()
+    longest = Costs(experiment.make_model(), experiment.recipe.method).longest_update(experiment.recipe)
+    limit_content(max(longest, LONGEST) + ENVELOPE)
     engine.holders |= read_numbers(out / HOLDERS)
     if isinstance(experiment.data, OwnData):
         sizes = known_sizes(engine, out, data, experiment.data.clients)

@@ -19,7 +19,7 @@ from typing import Protocol
 import httpx
 from flwr.app import Message, RecordDict
 
-from progfed.errors import MessageError, ProgfedError, TrainingError, UsageError
+from progfed.errors import MessageError, ProgfedError, TrainingError, UsageError, printable
 from progfed.flower.supernode import bound_content
 from progfed.flower.wire import pack_task, unpack_hosted, unpack_update
 from progfed.wire.engine import ClientState, Task, Update
@@ -31,6 +31,8 @@ GRACE = 5.0
 """Seconds beyond the deadline in which Flower still takes a reply: clocks differ."""
 GLANCE = 0.2
 """Seconds for which a reply keeps the others waiting; its content may take longer, and is then waited for aside."""
+MOST_SAID = 500
+"""Characters of what a node says about its failure that are written into the log."""
 LOG = logging.getLogger("progfed.flower")
 
 
@@ -204,7 +206,7 @@ class GridEngine:
         The message inside proves who sent it, so no node can speak for another.
         """
         if reply is not None and reply.has_error():
-            LOG.warning("client %d failed: %s", client, reply.error.reason)
+            LOG.warning("client %d failed: %s", client, printable(reply.error.reason[:MOST_SAID]))
             return
         try:
             yield Update(client, unpack_update(_content(reply)).message)
@@ -240,7 +242,7 @@ class Pull(threading.Thread):
         refused = isinstance(error, httpx.HTTPStatusError) and error.response.status_code not in (401, 403)
         if isinstance(error, OSError | httpx.HTTPError | ProgfedError) and not refused:
             raise error
-        LOG.warning("a reply cannot be read: %s: %s", type(error).__name__, error)
+        LOG.warning("a reply cannot be read: %s: %s", type(error).__name__, printable(str(error)[:MOST_SAID]))
         return [None]
 
 

@@ -9,7 +9,8 @@ runs on the server and on every node. The gate lets through
 - server apps of this machine, to the Runtime API: Flower checks the token of their task, and the secret of the process
   that is given these tokens.
 
-Everything else is refused. This file imports nothing of progfed, so that it can be run by its path, without torch.
+Everything else is refused, and so is a request of a node that is too long to be held in memory. This file imports
+nothing of progfed, so that it can be run by its path, without torch.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 """An ASGI application, as the SuperLink is one."""
 
 FLEET, CONTROL, RUNTIME = "/v1/fleet/", "/v1/control/", "/v1/runtime/"
+LARGEST = 2**24
+"""The most bytes of a node's request, which are in memory at once: Flower sends what is longer in pieces of 5 MB."""
 SHORTEST = 32
 """Characters that a secret must have at least: it must not be guessed."""
 
@@ -43,20 +46,39 @@ class Gate:
         self._app, self._expected = app, b"Bearer " + secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or (scope["type"] == "http" and self._may_pass(scope)):
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await _refuse(send)
+            if not self._may_pass(scope):
+                await _refuse(
+                    send, 403, "Only the operator of this SuperLink may do this: the secret is missing or wrong"
+                )
+            elif scope["path"].startswith(FLEET) and not _is_short(scope):
+                await _refuse(send, 413, f"A node's request has a length, of at most {LARGEST} bytes.")
+            else:
+                await self._app(scope, receive, send)
 
     def _may_pass(self, scope: Scope) -> bool:
         """Whether a request comes from somebody who may call this API."""
         path = scope["path"]
         if path.startswith(CONTROL):
-            given = [value for name, value in scope["headers"] if name == b"authorization"]
+            given = _headers(scope, b"authorization")
             return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
         if path.startswith(RUNTIME):
             return _on_this_machine(scope)
         return bool(path.startswith(FLEET))
+
+
+def _headers(scope: Scope, wanted: bytes) -> list[bytes]:
+    """The values of a header: none, one, or several where somebody has written it twice."""
+    return [value for name, value in scope["headers"] if name == wanted]
+
+
+def _is_short(scope: Scope) -> bool:
+    """Whether a request says how long it is, and that it is not too long; the server holds it to that."""
+    length = _headers(scope, b"content-length")
+    told = len(length) == 1 and length[0].isdigit() and len(length[0]) < 20
+    return told and int(length[0]) <= LARGEST and not _headers(scope, b"transfer-encoding")
 
 
 def _on_this_machine(scope: Scope) -> bool:
@@ -68,10 +90,9 @@ def _on_this_machine(scope: Scope) -> bool:
         return False
 
 
-async def _refuse(send: Send) -> None:
-    said = "Only the operator of this SuperLink may do this: the operator's secret is missing or wrong."
+async def _refuse(send: Send, status: int, said: str) -> None:
     headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps({"detail": said}).encode()})
 
 

@@ -11,11 +11,19 @@ This file imports nothing of progfed, so that it can be run by its path: a Super
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
+from flwr.app import Array
 from flwr.supercore.inflatable import inflatable_utils
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_body,
+    get_object_children_ids_from_object_content,
+)
 
 POLL = "PROGFED_NODE_POLL"
 """The variable of the environment that says how many seconds a node may sleep."""
@@ -39,6 +47,41 @@ def bound_content(seconds: float) -> None:
     defaults = inflatable_utils.pull_objects.__kwdefaults__
     if defaults and "max_time" in defaults:
         defaults["max_time"] = seconds
+
+
+def limit_content(most: int) -> None:
+    """Let the replies that the server app of this process fetches have at most so many bytes.
+
+    A node can announce and send anything. What is too long is not fetched to its end, nor put together where it names
+    one piece again and again: `OverflowError` is raised as soon as that is known.
+    """
+    from flwr.superlink.grid import http_grid
+
+    refusal = f"a reply of more than the {most:,} bytes that it can need"
+
+    def limited(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **options: Any) -> dict[str, bytes]:
+        left = [most]  # a list, so that all threads count down the same
+
+        def pull(name: str) -> bytes:
+            content = pull_object_fn(name)
+            left[0] -= len(name) + len(content)
+            if left[0] < 0:
+                raise OverflowError(refusal)
+            return content
+
+        return inflatable_utils.pull_objects(object_ids, pull, **options)
+
+    class Limited(Array):
+        @classmethod
+        def inflate(cls, object_content: bytes, children: dict[str, Any] | None = None) -> Array:
+            names = get_object_children_ids_from_object_content(object_content)
+            pieces = json.loads(get_object_body(object_content, Array))["arraychunk_ids"]
+            if sum(len((children or {})[names[piece]].data) for piece in pieces) > most:
+                raise OverflowError(refusal)
+            return Array.inflate(object_content, children)
+
+    setattr(http_grid, "pull_objects", limited)  # noqa: B010 the name is Flower's import, not part of its interface
+    inflatable_utils.inflatable_class_registry[Array.__qualname__] = Limited
 
 
 def hasten_node(longest: float) -> None:

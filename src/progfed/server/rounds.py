@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from progfed.blocks import Progressive
@@ -18,7 +18,7 @@ from progfed.recipe.turns import Turn, ending
 from progfed.schedule import Phase, within
 from progfed.server.replies import Summary
 from progfed.server.step import grown
-from progfed.tensors import Tensors, of_parts, part
+from progfed.tensors import Tensors, part
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,14 @@ def grow(progress: Progress, model: Progressive, recipe: Recipe, index: int, dee
     The head of a weak client's sub-model is used in every phase that is too deep for it, so it stays.
     """
     depths = sorted({*deepest, model.stages}, reverse=True)
-    parts = [
-        [name for depth in depths for name in model.parts(within(phase, depth))] for phase in recipe.schedule[index:]
-    ]
-    params = of_parts(progress.params, {name for used in parts for name in used})
+    unused = {part(name) for name in progress.params}
+    for phase in recipe.schedule[index:]:
+        unused.difference_update(used(model, phase, depths))
+        if not unused:  # nearly always at once: a schedule may have as many phases as rounds
+            break
+    params = {name: value for name, value in progress.params.items() if part(name) not in unused}
     present = {part(name) for name in params}
-    for new in [name for name in dict.fromkeys(parts[0]) if name not in present]:
+    for new in [name for name in used(model, recipe.schedule[index], depths) if name not in present]:
         made = model.init(new, seed=recipe.seed)
         params |= {name: value for name, value in made.items() if not recipe.method.private(name)}
     state = progress.state
@@ -114,6 +116,11 @@ def grow(progress: Progress, model: Progressive, recipe: Recipe, index: int, dee
     if params.keys() != progress.params.keys() or warmed:
         state = grown(recipe, state, params)
     return replace(progress, params=params, state=state)
+
+
+def used(model: Progressive, phase: Phase, depths: Iterable[int]) -> dict[str, None]:
+    """The parts that a phase uses on clients that can train these depths, each once and in order."""
+    return dict.fromkeys(name for depth in depths for name in model.parts(within(phase, depth)))
 
 
 def conclude(
