@@ -223,11 +223,11 @@ def test_nodes_whose_replies_never_come_or_are_far_too_long_stall_no_round_and_e
     sizes = tiny_data(clients=6).sizes
     own = there.path / "keys" / "node-2"
     with (
-        lying(address(federation), ca(federation), own, {2: sizes[2], 5: sizes[5]}, endless=30_000_000) as tasks,
+        lying(address(federation), ca(federation), own, {2: sizes[2], 5: sizes[5]}, endless=12_000_000) as tasks,
         lying(address(federation), ca(federation), tmp_path / "key", {}) as questions,
     ):
         out = str(tmp_path / "runs")
-        settings = ["--set", f"out={out}", "--set", "deadline=12"]
+        settings = ["--set", f"out={out}", "--set", "deadline=15"]
         progfed("deploy", "run", str(tmp_path / "app"), "--dir", str(federation), *settings)
     records = outcome(tmp_path / "runs" / "tiny-seed3")[1]
     assert [(record["clients"], record["rejected"]) for record in records] == [(4, {"length": 1, "missing": 1})] * len(
