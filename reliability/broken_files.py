@@ -9,11 +9,12 @@ from pathlib import Path
 from random import Random
 
 from progfed import rng
-from progfed.data import cifar, idx
+from progfed.data import cifar, decathlon, idx, text
+from progfed.data.federated_h5 import federated_h5
 from progfed.errors import DataError
 from progfed.population import FederatedData
 from reliability import expect
-from reliability.data_files import write_cifar, write_idx
+from reliability.data_files import write_cifar, write_decathlon, write_federated_h5, write_idx, write_play
 
 Damage = Callable[[Path, Random], None]
 
@@ -59,6 +60,7 @@ def bombed(path: Path, draw: Random) -> None:
     path.write_bytes(gzip.compress(bytes(draw.choice((10**6, 3 * 10**8))), 1))
 
 
+SIZE = (12, 16, 10)
 DAMAGES: tuple[Damage, ...] = (truncated, flipped, emptied, replaced, folded, linked, bombed)
 Kind = tuple[Callable[[Path], object], Callable[[Path], FederatedData]]
 KINDS: dict[str, Kind] = {
@@ -68,6 +70,15 @@ KINDS: dict[str, Kind] = {
         lambda root: write_cifar(root, archive=True),
         lambda root: cifar.cifar10(root, clients=2, verify=False),
     ),
+    "federated HDF5": (
+        lambda root: write_federated_h5(root / "both.h5"),
+        lambda root: federated_h5(root, train="both.h5", test="both.h5", classes=10),
+    ),
+    "NIfTI": (
+        lambda root: write_decathlon(root, cases=3),
+        lambda root: decathlon.decathlon(root, clients=1, size=SIZE),
+    ),
+    "text": (write_play, lambda root: text.by_speaker(root / "play.txt", context=8, minimum=10)),
 }
 
 

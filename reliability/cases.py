@@ -21,6 +21,7 @@ from progfed.errors import StorageError
 from progfed.population import FederatedData, from_clients
 from progfed.recipe import optimizers
 from progfed.recipe.aggregate import Aggregate, Clipped, Mean, Median, Trimmed
+from progfed.recipe.ema import Ema
 from progfed.recipe.rate import Constant, Cosine
 from progfed.recipe.recipe import Local, Recipe
 from progfed.runs import checkpoint
@@ -108,8 +109,9 @@ SERVERS: dict[str, Callable[[], optimizers.ServerOptimizer]] = {
     "fedadam": optimizers.fedadam,
     "fedyogi": optimizers.fedyogi,
     "fedadagrad": optimizers.fedadagrad,
+    "average of fedadam": lambda: Ema(0.8, optimizers.fedadam()),
 }
-CODECS = ("float", "fp16", "LQ-8", "LQ-2", "TOP-10", "SP-25", "LQ-8+SP-25")
+CODECS = ("float", "fp16", "LQ-8", "LQ-2", "TOP-10", "SP-25", "LQ-8+SP-25", "DQ-1.5", "EDEN-1")
 AGGREGATES: tuple[Aggregate, ...] = (Mean(), Mean(), Mean(), Median(), Trimmed(0.4), Clipped(0.5))
 SCHEDULES: tuple[Schedule, ...] = (
     as_published(5, stages=3, warmup=1),

@@ -173,3 +173,12 @@ def write_nifti(path: Path, values: np.ndarray) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), path)
     return path
+
+
+def write_play(root: Path, *, speeches: int = 12) -> Path:
+    """A play of two speakers, as text."""
+    root.mkdir(parents=True, exist_ok=True)
+    speech = "What news of the city, and who goes there?\nSpeak.\n"
+    path = root / "play.txt"
+    path.write_text("".join(f"{('FIRST', 'SECOND')[number % 2]}:\n{speech}\n" for number in range(speeches)))
+    return path

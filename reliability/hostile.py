@@ -24,7 +24,11 @@ from reliability import expect
 RUN = "0123456789abcdef"
 SENT = Envelope(UP, RUN, round=7, stage=2, client=5, examples=12, loss=0.25)
 EXPECTED = replace(SENT, examples=100, loss=0.0)
-CODECS = ("float", "fp16", "bf16", "LQ-8", "LQ-2", "TOP-10", "SP-25", "LQ-8+SP-25")
+CODECS = (
+    *("float", "fp16", "bf16", "LQ-8", "LQ-2", "LQ-4@8", "TOP-10", "SP-25", "RAND-25", "LQ-8+SP-25", "ROT+LQ-4"),
+    *("DQ-1.5", "DQ-0.3", "EDEN-1"),
+)
+"""One of every kind of codec: hostile messages come for all of them in turn."""
 ALLOWED_GROWTH = 64 * 2**20
 """Bytes by which all the hostile messages together may raise the memory of the process."""
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from reliability import TrialFailed, expect, workspace
 from reliability.broken_files import broken_files
 from reliability.clients import dropouts, sieges
+from reliability.fuzz import outcomes
 from reliability.hostile import hostile_messages
 from reliability.interrupts import interruptions
 from reliability.kills import point_kills, prepare, random_kills
 from reliability.power import power_losses
 from reliability.steady import endurance, same_bits
 from reliability.storage import full_disks, read_only
+from reliability.variety import KINDS, Kinds, stopped_and_continued
 
 RATES = (0.0, 0.1, 0.3, 0.5)
 
@@ -69,6 +72,8 @@ def rows(main: Callable[[], None]) -> tuple[Row, ...]:
         Row("hostile messages", 20_000, 1_000_000, "messages", _hostile),
         Row("rounds under hostile messages", 1, 20, "runs", _sieges),
         Row("broken data files", 42, 500, "files", _files),
+        *(Row(name, 4, 100, "runs", partial(_variety, kinds)) for name, kinds in KINDS.items()),
+        Row("fuzzing every parser", 30, 3_000, "inputs each", _fuzzed),
         Row("drop-out of 0, 10, 30 and 50 %", 1, 10, "runs each", _dropouts),
         Row("one worker and two: same bits", 1, 4, "models", lambda job: same_bits(job.count)),
         Row("disk full", 3, 20, "runs", _full),
@@ -116,6 +121,18 @@ def _sieges(job: Job) -> int:
 def _files(job: Job) -> int:
     broken_files(job.count, job.folder, seed=job.seed)
     return job.count
+
+
+def _variety(kinds: Kinds, job: Job) -> int:
+    (job.folder / "data").mkdir()
+    return stopped_and_continued(kinds(job.folder / "data"), job.count, job.folder / "runs", seed=job.seed)
+
+
+def _fuzzed(job: Job) -> int:
+    seconds = job.until - time.monotonic()
+    found = list(outcomes(job.folder, seconds=seconds / 25, most=job.count, seed=job.seed))
+    expect(not any(wrong for _, _, wrong in found), "; ".join(f"{name}: {wrong}" for name, _, wrong in found if wrong))
+    return min(done for _, done, _ in found)
 
 
 def _dropouts(job: Job) -> int:
