@@ -27,7 +27,8 @@ from progfed.costs.phase import phase_cost
 from progfed.engines.local import LocalEngine
 from progfed.errors import MessageError, StorageError, TrainingError, UsageError
 from progfed.population import Examples, FederatedData
-from progfed.recipe.aggregate import Clipped, Trimmed
+from progfed.recipe.aggregate import Clipped, Median, Trimmed
+from progfed.recipe.growth import Plateau
 from progfed.recipe.optimizers import fedadam, fedavg
 from progfed.report.collect import collect
 from progfed.report.write import write_report
@@ -38,7 +39,7 @@ from progfed.runs.identity import identity
 from progfed.runs.resume import resume
 from progfed.runs.snapshots import kept
 from progfed.runs.train import run, train
-from progfed.schedule import end_to_end
+from progfed.schedule import end_to_end, progressive
 from progfed.server.loop import Round, federate
 from progfed.wire.engine import ClientState, Task, Update
 from progfed.wire.message import ASK, UP, Envelope, seal, unseal
@@ -163,6 +164,27 @@ def test_a_loss_that_would_spoil_the_mean_is_refused() -> None:
     (done,), _ = rounds_of(experiment, lambda task, honest: lie(task, honest) if task.client == first else honest)
     assert done.rejected == {"loss": 1}
     assert done.loss < 100
+
+
+@pytest.mark.parametrize("lie", [1e30, -1e30])
+def test_where_one_client_shall_not_decide_its_loss_moves_neither_the_records_nor_growth(lie: float) -> None:
+    growth = Plateau(least=1, window=1, tolerance=0.5)
+    experiment = plain(schedule=progressive(9, stages=3), cohort=5, aggregate=Median(), growth=growth).experiment
+
+    def lying(task: Task, honest: Update) -> Update:
+        if task.client != 2:
+            return honest
+        schema = phase_cost(experiment.make_model(), task.phase).up
+        envelope = Envelope(UP, identity(experiment), task.round, task.phase.stage, 2)
+        found, change = unseal(honest.message, replace(envelope, examples=99), schema, experiment.recipe.up)
+        told = lie * (1 if task.round % 2 else 2)
+        return Update(2, seal(replace(found, loss=told), change, experiment.recipe.up, 0))
+
+    honest, lied = (rounds_of(experiment, spoil)[0] for spoil in (lambda task, update: update, lying))
+    assert [done.rejected for done in lied] == [{}] * len(honest)
+    assert [done.phase.stage for done in lied] == [done.phase.stage for done in honest]
+    assert all(torch.equal(lied[-1].progress.params[k], v) for k, v in honest[-1].progress.params.items())
+    assert all(abs(done.loss) < 100 for done in lied)
 
 
 # --- clients whose numbers their codec cannot hold ------------------------------------------------------------------

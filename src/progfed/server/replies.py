@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from statistics import median
 
 from progfed.codec import Float, Schema
 from progfed.errors import MessageError, TrainingError
+from progfed.recipe.aggregate import Mean
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
 from progfed.server.broadcast import Broadcast
@@ -21,10 +23,11 @@ from progfed.wire.message import ASK, UP, Envelope, kind_of, unseal
 class Summary:
     """What came back in a round.
 
-    The updates of `clients` clients were valid; `loss` is their mean over examples. `rejected` counts the others by
-    reason, `surplus` the reserves that answered and were not needed. `updates` counts the valid ones by sub-model, and
-    `trained` the examples that were trained on, each as often as it was. `up_bytes` is the length of all updates;
-    `asked_up` that of the requests for a whole model, and `asked_down` that of the models which were sent on request.
+    The updates of `clients` clients were valid; `loss` is their mean over examples, or their median where another
+    aggregate than the mean is to keep one client from deciding. `rejected` counts the others by reason, `surplus` the
+    reserves that answered and were not needed. `updates` counts the valid ones by sub-model, and `trained` the examples
+    that were trained on, each as often as it was. `up_bytes` is the length of all updates; `asked_up` that of the
+    requests for a whole model, and `asked_down` that of the models which were sent on request.
     """
 
     loss: float
@@ -87,7 +90,8 @@ class Replies:
         self._tasks, self._counts = {task.client: task for task in tasks}, counts
         self._sent, self._recipe, self._sizes, self._schemas = sent, recipe, sizes, schemas
         self._why = ""
-        self._losses = 0.0
+        self._losses: list[float] = []
+        self._loss = 0.0
         self._rejected: Counter[str] = Counter()
         self._updates: Counter[Phase] = Counter()
         self._trained: Counter[Phase] = Counter()
@@ -113,7 +117,7 @@ class Replies:
                 f"{self._recipe.needed} needed ({reasons}; first: {self._why or 'no reply'}){hint}"
             )
         self.summary = Summary(
-            loss=self._losses / max(self._examples, 1),
+            loss=self._loss / max(self._examples, 1) if self._recipe.aggregate == Mean() else median(self._losses),
             clients=self._valid,
             rejected=dict(self._rejected),
             surplus=self._surplus,
@@ -183,7 +187,8 @@ class Replies:
         self._updates[phase] += 1
         self._examples += found.examples
         self._trained[phase] += self._recipe.local.seen(found.examples)
-        self._losses += found.loss * found.examples
+        self._loss += found.loss * found.examples
+        self._losses.append(found.loss)
         if (count := self._counts.get(update.client, 1.0)) != 1.0:
             change = {name: value * count for name, value in change.items()}
         yield (found.examples if self._recipe.weighting == "examples" else 1.0), change
