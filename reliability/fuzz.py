@@ -28,7 +28,7 @@ from reliability.hostile import peak
 from reliability.parsers import Parser, parsers
 
 SLOW, ROOM = 20, 256 * 2**20
-"""Seconds that one input may take, and bytes by which all inputs of a parser may raise the memory of the process."""
+"""Seconds of the processor that one input may take, and bytes by which all inputs of a parser may raise the memory."""
 LONGEST = 2**17
 SOURCE = str(Path(progfed.__file__).parent)
 NUMBERS = (0, 1, 2, 127, 128, 255, 256, 32767, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**63)
@@ -116,7 +116,8 @@ def _reached(parser: Parser, data: bytes) -> set[tuple[str, int]]:
     def call(frame: FrameType, event: str, argument: Any) -> Any:
         return line if frame.f_code.co_filename.startswith(SOURCE) else None
 
-    signal.alarm(SLOW)
+    signal.setitimer(signal.ITIMER_PROF, SLOW)
+    signal.alarm(10 * SLOW)  # for what waits without doing anything
     sys.settrace(call)
     try:
         parser.read(data)
@@ -124,6 +125,7 @@ def _reached(parser: Parser, data: bytes) -> set[tuple[str, int]]:
         expect(str(error).isprintable(), "an error that is not printable")
     finally:
         sys.settrace(None)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
     return lines
 
@@ -136,7 +138,8 @@ def fuzz(parser: Parser, folder: Path, *, seconds: float, most: int, seed: int) 
     if child == 0:
         code = 1
         try:
-            signal.signal(signal.SIGALRM, _too_slow)
+            for number in (signal.SIGALRM, signal.SIGPROF):
+                signal.signal(number, _too_slow)
             os.write(writing, b"%d" % attempts(parser, folder, seconds=seconds, most=most, seed=seed))
             code = 0
         except BaseException:

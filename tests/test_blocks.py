@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -125,3 +127,12 @@ def test_a_pooled_head_is_the_mean_over_positions_and_one_layer() -> None:
     weight, bias = state(head)["fc.weight"], state(head)["fc.bias"]
     expected = features.mean((2, 3)) @ weight.T + bias
     assert torch.allclose(head(features), expected, atol=1e-6)
+
+
+def test_the_buffers_of_a_model_are_those_of_every_block_and_every_head() -> None:
+    def normed(width: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, width), nn.BatchNorm1d(width))
+
+    plain, heads = partial(nn.Linear, 6, 6), (partial(normed, 3), partial(nn.Linear, 6, 3))
+    model = Progressive((plain, plain), heads, torch.zeros(1, 6), name="a first head with statistics")
+    assert model.buffers() == {"G1.1.running_mean", "G1.1.running_var"}

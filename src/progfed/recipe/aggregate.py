@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -46,6 +46,8 @@ class Median:
     {'w': tensor([2.])}
     """
 
+    robust: ClassVar[bool] = True
+
     def __call__(self, updates: Weighted) -> Tensors:
         return by_name(updates, self._middle)
 
@@ -64,6 +66,8 @@ class Trimmed:
     >>> Trimmed(0.2).least, Trimmed(0.4).least
     (5, 3)
     """
+
+    robust: ClassVar[bool] = True
 
     share: float = 0.2
 
@@ -88,6 +92,8 @@ class Trimmed:
 class Clipped:
     """Scales every update down to an L2 norm of at most `norm`, then aggregates: bounds what one client can do."""
 
+    robust: ClassVar[bool] = True
+
     norm: float
     then: Aggregate = field(default_factory=Mean)
 
@@ -108,6 +114,12 @@ def least(aggregate: Aggregate) -> int:
     """The fewest updates that a round needs for this aggregate: its `least` if it has one, as trimmed means have."""
     number: int = getattr(aggregate, "least", 1)
     return number
+
+
+def robust(aggregate: Aggregate) -> bool:
+    """Whether an aggregate is to keep a minority of clients from deciding: it says so by `robust`, a mean does not."""
+    said: bool = getattr(aggregate, "robust", False)
+    return said
 
 
 NAMED: dict[str, Aggregate] = {"mean": Mean(), "median": Median(), "trimmed": Trimmed()}

@@ -88,7 +88,7 @@ class _Stalling:
 class Plateau(_Stalling):
     """Grow when the training loss of the rounds has levelled off.
 
-    That is the mean of what clients say. With another aggregate than the mean it is their median, which no minority of
+    That is the mean of what clients say. With a robust aggregate it is their median, which no minority of
     them can move to where it wants growth to be.
 
     >>> Plateau(window=2).see(Watch(signal=(3.0, 2.0, 1.5, 1.25)), 1.0, {}).signal

@@ -10,7 +10,7 @@ from statistics import median
 
 from progfed.codec import Float, Schema
 from progfed.errors import MessageError, TrainingError
-from progfed.recipe.aggregate import Mean
+from progfed.recipe.aggregate import robust
 from progfed.recipe.recipe import Recipe
 from progfed.schedule import Phase
 from progfed.server.broadcast import Broadcast
@@ -23,8 +23,8 @@ from progfed.wire.message import ASK, UP, Envelope, kind_of, unseal
 class Summary:
     """What came back in a round.
 
-    The updates of `clients` clients were valid; `loss` is their mean over examples, or their median where another
-    aggregate than the mean is to keep one client from deciding. `rejected` counts the others by reason, `surplus` the
+    The updates of `clients` clients were valid; `loss` is their mean over examples, or their median where a
+    robust aggregate is to keep one client from deciding. `rejected` counts the others by reason, `surplus` the
     reserves that answered and were not needed. `updates` counts the valid ones by sub-model, and `trained` the examples
     that were trained on, each as often as it was. `up_bytes` is the length of all updates; `asked_up` that of the
     requests for a whole model, and `asked_down` that of the models which were sent on request.
@@ -117,7 +117,7 @@ class Replies:
                 f"{self._recipe.needed} needed ({reasons}; first: {self._why or 'no reply'}){hint}"
             )
         self.summary = Summary(
-            loss=self._loss / max(self._examples, 1) if self._recipe.aggregate == Mean() else median(self._losses),
+            loss=median(self._losses) if robust(self._recipe.aggregate) else self._loss / max(self._examples, 1),
             clients=self._valid,
             rejected=dict(self._rejected),
             surplus=self._surplus,
