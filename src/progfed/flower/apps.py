@@ -95,7 +95,8 @@ def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any
     out = Path(str(settings.get("out", "runs"))) / f"{experiment.run}-seed{experiment.recipe.seed}"
     data = Path(str(settings.get("data", "data")))
     sizes: Sequence[int] = ()
-    longest = Costs(experiment.make_model(), experiment.recipe.method).longest_update(experiment.recipe)
+    model, recipe = experiment.make_model(), experiment.recipe
+    longest = Costs(model, recipe.method).longest_update(recipe, range(1, model.stages + 1))  # whoever is how weak
     limit_content(max(longest, LONGEST) + ENVELOPE)
     engine.holders |= read_numbers(out / HOLDERS)
     if isinstance(experiment.data, OwnData):
