@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import progfed
-from progfed import Examples, FederatedData, from_datasets, partitioned
+from progfed import Examples, FederatedData, OnClients, from_clients, from_datasets, partitioned, run
 from progfed.data.datasets import DatasetExamples
 from progfed.data.own import OwnData
 from progfed.data.validation import held_out
@@ -22,6 +22,7 @@ from progfed.errors import DataError, ProgfedError, UsageError
 from progfed.metrics import accuracy, f1
 from progfed.population import Fetched
 from progfed.recipe.recipe import Local
+from progfed.runs.directory import RunDirectory
 from progfed.runs.train import train
 from tiny import tiny_data, tiny_experiment, tiny_recipe
 
@@ -85,6 +86,22 @@ def test_a_dataset_trains_to_the_bits_of_the_same_tensors(tmp_path: Path, data: 
     items = progfed.run(tiny_experiment(data=data), tmp_path / "items", workers=workers)
     assert items["model_sha256"] == tensors["model_sha256"]
     assert items["metric"] == tensors["metric"]
+
+
+def test_clients_test_the_model_on_datasets_of_their_own(tmp_path: Path) -> None:
+    tensors = tiny_data()
+    pairs = [(one.inputs, one.targets) for one in (tensors.client(c) for c in range(6)) if isinstance(one, Examples)]
+    test = tensors.test()
+    held = from_clients(pairs, test=(test.inputs, test.targets), own_tests=pairs, classes=3)  # type: ignore[arg-type]
+    items = [Items(*pair) for pair in pairs]
+    lazy = from_datasets(items, test=test, own_tests=items, classes=3)
+    recipe = tiny_recipe(method=OnClients())
+    for name, data in (("held", held), ("lazy", lazy)):
+        run(tiny_experiment(data=data, recipe=recipe), tmp_path / name)
+    one, two = (RunDirectory(tmp_path / name).records() for name in ("held", "lazy"))
+    assert [record["on_clients"] for record in one] == [record["on_clients"] for record in two]
+    with pytest.raises(DataError, match="5 own tests for 6 clients"):
+        from_datasets(items, test=test, own_tests=items[:5])
 
 
 @pytest.mark.parametrize("workers", [1, 2])

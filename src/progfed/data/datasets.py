@@ -73,6 +73,7 @@ def from_datasets(
     ahead: bool = False,
     name: str = "your data",
     deepest: Sequence[int] = (),
+    own_tests: Sequence[Any] = (),
 ) -> FederatedData:
     """A population from one map-style dataset per client; one dataset is shared out among clients by `partitioned`.
 
@@ -85,6 +86,7 @@ def from_datasets(
         ahead: Whether the next batch is read while the gradients of the batch before are computed.
         name: What errors and records call the data.
         deepest: The deepest stage that each client can train; empty: every client can train every stage.
+        own_tests: A dataset for each client, on which it tests the model itself; see `OnClients`.
 
     >>> from torch.utils.data import TensorDataset
     >>> dataset = TensorDataset(torch.zeros(6, 2), torch.tensor([0, 1, 1, 0, 1, 1]))
@@ -108,6 +110,8 @@ def from_datasets(
     where = f"{name}: the test set"
     if not isinstance(test, Examples | tuple):
         _length(test, where)
+    if own_tests and len(own_tests) != len(datasets):
+        raise DataError(f"{name}: {len(own_tests)} own tests for {len(datasets)} clients: give one for each, or none")
     held_out = readable(test, where) if isinstance(test, Examples | tuple) else source(test)
     return FederatedData(
         sizes=sizes,
@@ -117,6 +121,7 @@ def from_datasets(
         augment=augment,
         name=name,
         deepest=deepest,
+        own_tests=(lambda index: source(own_tests[index])) if own_tests else None,
     )
 
 
