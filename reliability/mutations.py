@@ -53,6 +53,13 @@ MUTATIONS = (
         "found[:KEEP]",
         (INTERRUPTION, "push_out"),
     ),
+    Mutation(
+        "buffers sent as floats",
+        "recipe/buffers.py",
+        " if buffers else recipe",
+        " if not buffers else recipe",
+        ("tests/recipe/test_buffers.py", "statistics_are_those"),
+    ),
     Mutation("lock on the folder", "runs/directory.py", "LOCK_EX", "LOCK_SH", IN_USE),
     Mutation(
         "lock left by workers",
