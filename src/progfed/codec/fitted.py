@@ -77,13 +77,12 @@ class Fitted:
         size = root_mean_square(arrays)
         if not size:
             return written(arrays, 0.0, key)
-        low, high, best, sample = FINEST * size, COARSEST * size, b"", _sample(arrays)
-        expected = _Expected(sample or arrays, sum(map(len, arrays)))
+        low, high, best = FINEST * size, COARSEST * size, b""
+        expected = _Expected(arrays)
         step = expected.step(_AIM * room, low, high)
-        if sample:  # to be wrong by less at the first try, where each takes long
-            step = expected.corrected(
-                _AIM * room, low, high, _Expected(sample).ratio(step, len(written(sample, step, key)))
-            )
+        if expected.sample:  # to be wrong by less at the first try, where each takes long
+            tried = len(written(expected.sample, step, key))
+            step = expected.corrected(_AIM * room, low, high, _Expected(expected.sample).ratio(step, tried))
         for _ in range(_TRIES):
             data = written(arrays, step, key)
             if len(data) <= room:
@@ -116,16 +115,19 @@ def with_bits(codec: Codec, bits: float) -> Codec:
 
 
 class _Expected:
-    """How long a message is with each step, about: from the mean magnitude of every block of its numbers."""
+    """How long a message is with each step, about: from the mean magnitude of every block of its numbers.
 
-    def __init__(self, arrays: list[Array], total: int = 0) -> None:
-        """`arrays` are all numbers, or a sample of `total`."""
+    Of a large message a `sample` of the blocks is enough.
+    """
+
+    def __init__(self, arrays: list[Array]) -> None:
+        total, self.sample = sum(map(len, arrays)), _sample(arrays)
+        arrays = self.sample or arrays
         few = set(smallest([len(array) for array in arrays]))
         blocks = [_blocks(array, FINER if place in few else 1) for place, array in enumerate(arrays)]
         self._means, self._sizes = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-        count = sum(map(len, arrays))
-        self._sizes *= (total or count) / count
-        self._overhead = HEADER_SIZE + entropy.overhead(total or count)
+        self._sizes *= total / sum(map(len, arrays))
+        self._overhead = HEADER_SIZE + entropy.overhead(total)
 
     def size(self, step: float) -> float:
         """The bytes of a message with this step."""
