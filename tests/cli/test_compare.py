@@ -97,7 +97,7 @@ def test_a_users_own_file_is_compared_in_one_command(command: Commands) -> None:
     assert Path("runs/own/report/report.html").exists()
     assert out.splitlines()[-1].startswith("At equal bytes ")
     assert "bytes vs" in " ".join(out.split())  # the growing run names no baseline, and is compared all the same
-    assert len(log) == 4 + 4 + 3
+    assert len(log) == 4 + 4 + 4  # the bytes of growing are a little more than 3 rounds of the full model
 
 
 def test_the_same_command_continues_and_uses_what_was_trained_before(command: Commands) -> None:
@@ -117,7 +117,7 @@ def test_json_has_the_runs_and_the_comparison(command: Commands) -> None:
     shown = command.compared("own.py")
     found = shown["comparison"]
     assert [run["run"] for run in shown["runs"]] == ["run-end-to-end", "run", "run-equal-bytes"]
-    assert found["equal_bytes"]["bytes"] <= found["growing"]["bytes"] < found["end_to_end"]["bytes"]
+    assert found["growing"]["bytes"] <= found["equal_bytes"]["bytes"] <= found["end_to_end"]["bytes"]
     assert found["against_end_to_end"]["bytes"] == found["growing"]["bytes"] / found["end_to_end"]["bytes"]
     gain = found["growing"]["metric"]["mean"] - found["equal_bytes"]["metric"]["mean"]
     assert found["at_equal_bytes"] == {
@@ -158,7 +158,7 @@ def test_settings_and_rounds_hold_for_all_that_is_compared(command: Commands) ->
 
 def test_bytes_that_are_known_afterwards_are_measured(command: Commands) -> None:
     shown = command.compared("policy.py", "--rounds", "12")["comparison"]
-    assert 0 < shown["equal_bytes"]["bytes"] <= shown["growing"]["bytes"]
+    assert shown["equal_bytes"]["bytes"] >= shown["growing"]["bytes"]
 
 
 def test_of_errors_the_fewer_are_the_better(command: Commands) -> None:

@@ -96,6 +96,11 @@ def test_a_model_is_split_into_stages_that_grow_to_all_of_it(file: Path, name: s
     assert found["stages"][-1]["memory_relative"] == 1
 
 
+def test_cuts_say_how_many_stages_there_are(file: Path) -> None:
+    found = shown(f"{file}:net", "--input", "1x8x8", "--cuts", "1")
+    assert [stage["stage"] for stage in found["stages"]] == [1, 2]
+
+
 def test_a_progressive_model_is_shown_as_it_is(file: Path) -> None:
     found = shown(f"{file}:grown")
     assert [stage["stage"] for stage in found["stages"]] == [1, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -140,6 +141,20 @@ def test_a_plan_shows_an_estimate_only_where_bytes_are_a_bound(up: str, told: bo
     )
     assert ("bytes are a bound that always holds" in shown) == told
     assert ("estimate of the bytes:" in shown) == told
+
+
+def test_an_app_is_planned_whose_clients_alone_know_how_many_examples_they_have(tmp_path: Path) -> None:
+    app_folder = tmp_path / "app"
+    assert CliRunner().invoke(app, ["init", str(app_folder)]).exit_code == 0
+    file = app_folder / "fedapp" / "experiment.py"
+    declared = CliRunner().invoke(app, ["plan", str(file), "--json"])
+    file.write_text(re.sub(r"    examples=.*\n", "", file.read_text()))
+    undeclared = CliRunner().invoke(app, ["plan", str(file), "--json"])
+    with_sizes, without = (json.loads(result.stdout)[0] for result in (declared, undeclared))
+    assert without["one_example"]
+    assert "one_example" not in with_sizes
+    assert with_sizes["total"]["flops"] == 80 * without["total"]["flops"]
+    assert "FLOPs of clients with one example each" in CliRunner().invoke(app, ["plan", str(file)]).stdout
 
 
 def test_a_run_is_planned_against_its_baseline() -> None:
@@ -318,7 +333,7 @@ CASES: list[tuple[list[str], int, str]] = [
     (["run", "OWN", "--set", "momentum=2"], 2, "momentum is 0 to below 1"),
     (["run", "FOLDER.py"], 2, "FOLDER.py is a folder"),
     (["run", "binary.py"], 2, "binary.py cannot be loaded: SyntaxError"),
-    (["run", "three.py"], 2, "three.py must define EXPERIMENT = progfed.Experiment"),
+    (["run", "three.py"], 2, "EXPERIMENT = progfed.Experiment(…), or RUNS = (…, …), not 3"),
     (["run", f"{'x' * 300}.py"], 5, "cannot be used: File name too long"),
     (["inspect", f"{'x' * 300}.py:net"], 5, "cannot be used: File name too long"),
     (["report", "nowhere"], 2, "nowhere"),

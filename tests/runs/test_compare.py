@@ -35,16 +35,16 @@ STRATEGIES: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("up", ["float", "LQ-8+SP-25"])
-def test_end_to_end_for_the_bytes_of_growing_sends_no_more_and_not_a_round_less(strategy: str, up: str) -> None:
+def test_end_to_end_for_the_bytes_of_growing_sends_no_less_and_not_a_round_more(strategy: str, up: str) -> None:
     recipe = tiny_recipe(schedule=STRATEGIES[strategy](31, stages=3), up=up)
     whole, growing, equal = (plan(one)["total"] for one in compared(tiny_experiment(recipe=recipe)))
-    assert sent(equal) <= sent(growing) < sent(equal) + sent(whole) // 31
+    assert sent(growing) <= sent(equal) < sent(growing) + sent(whole) // 31
     assert whole["rounds"] == growing["rounds"] == 31
 
 
-def test_what_is_really_sent_is_at_most_what_the_growing_run_sent(tmp_path: Path) -> None:
+def test_what_is_really_sent_is_at_least_what_the_growing_run_sent(tmp_path: Path) -> None:
     _, growing, equal = (run(one, tmp_path / one.run) for one in compared(tiny_experiment()))
-    assert sent(equal["cost"]) <= sent(growing["cost"])
+    assert sent(equal["cost"]) >= sent(growing["cost"])
     assert equal["baseline"] == "tiny-end-to-end"
 
 
@@ -71,7 +71,7 @@ def test_a_baseline_of_its_own_is_what_a_run_is_compared_with() -> None:
     runs = {one.run: one for one in cifar10.RUNS}
     whole, growing, equal = compared(runs["progressive"], baseline=runs["end-to-end"])
     assert (whole, growing) == (runs["end-to-end"], runs["progressive"])
-    assert equal.recipe == replace(runs["end-to-end"].recipe, schedule=end_to_end(22, stages=4))  # 70.5 % of 32 rounds
+    assert equal.recipe == replace(runs["end-to-end"].recipe, schedule=end_to_end(23, stages=4))  # 70.5 % of 32 rounds
     assert (equal.run, equal.baseline) == ("progressive-equal-bytes", "end-to-end")
 
 
@@ -96,7 +96,8 @@ def test_bytes_that_no_plan_knows_are_measured(why: str, tmp_path: Path) -> None
     run(whole, tmp_path / "whole")
     equal = equal_bytes(growing, whole, measured_rounds([tmp_path / "growing"], [tmp_path / "whole"]))
     assert equal.recipe.growth is None
-    assert 0 < sent(run(equal, tmp_path / "equal")["cost"]) <= sent(summary["cost"])
+    equal = replace(equal, patience=None)  # which may end it, too, before its bytes are spent
+    assert sent(run(equal, tmp_path / "equal")["cost"]) >= sent(summary["cost"])
 
 
 def test_measured_and_planned_rounds_are_the_same_where_both_are_known(tmp_path: Path) -> None:
@@ -109,10 +110,7 @@ def test_measured_and_planned_rounds_are_the_same_where_both_are_known(tmp_path:
 
 def test_what_cannot_be_compared_gets_one_sentence() -> None:
     growing = tiny_experiment()
-    whole = whole_of(growing)
     with pytest.raises(UsageError, match="trains the full model from the first round, so it is a baseline itself"):
-        compared(whole)
+        compared(whole_of(growing))
     with pytest.raises(UsageError, match="the baseline of 'tiny', does not train the full model"):
         compared(growing, baseline=growing)
-    with pytest.raises(UsageError, match="do not buy one round of the full model"):
-        equal_bytes(growing, whole, 0)

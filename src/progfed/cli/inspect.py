@@ -42,7 +42,10 @@ def inspect(
     shape: Annotated[str | None, typer.Option("--input", help="Or its shape without the batch: 3x32x32.")] = None,
     dtype: Annotated[str, typer.Option(help="The input's type; tokens are int64.")] = "float32",
     stages: Annotated[
-        int | None, typer.Option(help="Stages to split an ordinary model into. Default: 3.", callback=at_least_one)
+        int | None,
+        typer.Option(
+            help="Stages to split an ordinary model into. Default: 3, or as --cuts say.", callback=at_least_one
+        ),
     ] = None,
     balance: Balance = None,
     cuts: Annotated[str | None, typer.Option(help="Or where to cut: names of modules, as a,b.")] = None,

@@ -79,6 +79,8 @@ def _table(planned: Plan) -> Table:
     bound = "" if planned["exact"] else " (bytes are a bound that always holds)"
     if "expected" in planned:
         bound = " (costs are averages over cohorts: some clients train only a part of the model)"
+    if "one_example" in planned:
+        bound += " (FLOPs of clients with one example each: Experiment(clients=…, examples=…) says how many there are)"
     title = Text(printable(f"{planned['experiment']} / {planned['run']}{bound}"))
     table = Table(title=title, title_justify="left", box=None)
     for heading in ("stage", "rounds", "warm-up", "parameters", "head", "down", "up", "FLOPs", "peak memory"):

@@ -32,7 +32,7 @@ def user_model(target: str, *, example: str | Tensor | None, stages: int | None,
     Args:
         target: The file and the name of a model, or of a function or class that makes one.
         example: An example as a tensor, or the name of one in the same file.
-        stages: The number of stages, where the model has to be split.
+        stages: The number of stages, where the model has to be split; None: as many as `cuts` make, or 3.
         **options: Further arguments of `split`.
     """
     path, _, name = target.rpartition(":")
@@ -51,7 +51,9 @@ def user_model(target: str, *, example: str | Tensor | None, stages: int | None,
         raise UsageError(f"{target} needs an input to be tried on: give --input 3x32x32, or --example NAME")
     inputs = _made(module, example, f"{path}:{example}") if isinstance(example, str) else example
     tried(lambda: model, inputs, target)
-    return split(model, stages=STAGES if stages is None else stages, example=inputs, **options)
+    if stages is None:
+        stages = len(options["cuts"]) + 1 if "cuts" in options else STAGES
+    return split(model, stages=stages, example=inputs, **options)
 
 
 def user_module(target: str, *, example: str | Tensor | None) -> tuple[nn.Module, Any]:

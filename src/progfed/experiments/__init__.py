@@ -121,5 +121,6 @@ def _from_file(path: Path) -> tuple[Experiment, ...]:
     runs = getattr(module, "RUNS", None) or getattr(module, "EXPERIMENT", None)
     runs = (runs,) if isinstance(runs, Experiment) else runs
     if not isinstance(runs, tuple | list) or not runs or not all(isinstance(run, Experiment) for run in runs):
-        raise UsageError(f"{path} must define EXPERIMENT = progfed.Experiment(…), or RUNS = (…, …)")
+        found = "" if runs is None else f", not {runs!r:.60}"
+        raise UsageError(f"{path} must define EXPERIMENT = progfed.Experiment(…), or RUNS = (…, …){found}")
     return tuple(runs)

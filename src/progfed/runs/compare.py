@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
 from progfed.errors import UsageError
@@ -53,11 +55,13 @@ def whole_of(experiment: Experiment) -> Experiment:
 
 
 def equal_bytes(growing: Experiment, whole: Experiment, rounds: int) -> Experiment:
-    """End-to-end training that ends after so many rounds, and its learning rate with it, as `RUN-equal-bytes`."""
-    if rounds < 1:
-        raise UsageError(
-            f"all bytes of run {growing.run!r} do not buy one round of the full model: give it more rounds to compare"
-        )
+    """End-to-end training that ends after so many rounds, and its learning rate with it, as `RUN-equal-bytes`.
+
+    Args:
+        growing: The run whose bytes are spent.
+        whole: End-to-end training in full, from which everything but the rounds is taken.
+        rounds: How many rounds the bytes buy: `planned_rounds` or `measured_rounds`.
+    """
     return replace(_end_to_end(whole, f"{growing.run}-equal-bytes", rounds), baseline=whole.run)
 
 
@@ -70,8 +74,9 @@ def is_end_to_end(schedule: Schedule) -> bool:
 def planned_rounds(growing: Experiment, whole: Experiment) -> int | None:
     """How many rounds of end-to-end training the bytes of a growing run buy; None where no plan can know its bytes.
 
-    That is so where the length of a message depends on what is in it, where a policy decides when to grow, where
-    patience may end a run early, and where clients train as much of the model as they can.
+    They are rounded up, so that end-to-end training is never given less. No plan knows bytes where the length of a
+    message depends on what is in it, where a policy decides when to grow, where patience may end a run early, and where
+    clients train as much of the model as they can.
     """
     known = Known()
     plans = [plan(one, known) for one in (growing, whole)]
@@ -79,16 +84,24 @@ def planned_rounds(growing: Experiment, whole: Experiment) -> int | None:
     if early or not all(planned["exact"] for planned in plans):
         return None
     ours, theirs = (_sent(planned["total"]) for planned in plans)
-    return ours * length(whole.recipe.schedule) // theirs
+    return -(-ours * length(whole.recipe.schedule) // theirs)
 
 
 def measured_rounds(growing: Sequence[Path], whole: Sequence[Path]) -> int:
-    """The same from the folders of finished runs, one for each seed: what the bytes of every seed buy.
+    """The same from the folders of finished runs, one of each for every seed; the most that the bytes of a seed buy.
 
-    A round of end-to-end training is taken to cost what the dearest one did.
+    Rounds are counted along the end-to-end run of the same seed, which draws the same clients in the same rounds; each
+    one after its last is taken to cost no more than its cheapest.
     """
-    spent = min(_sent(RunDirectory(folder).records()[-1]["total"]) for folder in growing)
-    return spent // max(_sent(record) for folder in whole for record in RunDirectory(folder).records())
+    return max(_rounds_for(ours, theirs) for ours, theirs in zip(growing, whole, strict=True))
+
+
+def _rounds_for(growing: Path, whole: Path) -> int:
+    """After how many rounds an end-to-end run has sent at least as much as the whole of a growing one."""
+    spent = _sent(RunDirectory(growing).records()[-1]["total"])
+    costs = [_sent(record) for record in RunDirectory(whole).records()]
+    sent = list(accumulate(costs))
+    return bisect_left(sent, spent) + 1 if spent <= sent[-1] else len(sent) + -(-(spent - sent[-1]) // min(costs))
 
 
 def _sent(cost: Record) -> int:

@@ -49,8 +49,8 @@ def plan(experiment: Experiment, known: Known | None = None, *, device: Device |
 
     Bytes are exact unless `exact` is false, where they are a bound. Where the length of messages depends on the numbers
     in them, `estimate` has the bytes to be expected, if all tensors hold numbers of one size: real messages are often
-    shorter. FLOPs take every client to hold the average number
-    of examples; memory is that of a step on a whole batch. Where the data say before they are made that some clients
+    shorter. FLOPs take every client to hold the average number of examples, or `one_example` where nobody says how many
+    there are; memory is that of a step on a whole batch. Where the data say before they are made that some clients
     are too weak for a stage, costs are `expected`: averages over cohorts. Where a policy may end stages early, every
     stage is taken to last as long as it may; `earliest` is the total if each ended as early as it may. `device` is what
     the run takes on such a device, or on that of the data where all clients have the same, and the `share` of rounds in
@@ -84,6 +84,8 @@ def plan(experiment: Experiment, known: Known | None = None, *, device: Device |
         examples = average_examples(experiment)
         spent_there = on_device(device, recipe, costs, examples=examples, depth=depth, codecs=codecs)
         further["device"] = {**spent_there, "share": recipe.asked(clients) / clients if clients else None}
+    if not _knows_examples(experiment):
+        further["one_example"] = True
     if not (recipe.upward.exact and recipe.downward.exact):
         further["estimate"] = _estimate(experiment, deepest or [model.stages], costs, codecs)
     if recipe.growth is not None:
@@ -195,9 +197,14 @@ def _both(cost: Plan) -> int:
 
 def average_examples(experiment: Experiment) -> float:
     """The average number of examples of a client: declared, or of data that are given as a value; 1 where neither."""
-    if experiment.clients:
+    if experiment.clients and experiment.examples:
         return experiment.examples / experiment.clients
     return statistics.fmean(experiment.data.sizes) if isinstance(experiment.data, FederatedData) else 1.0
+
+
+def _knows_examples(experiment: Experiment) -> bool:
+    """Whether it is known before the data are made how many examples there are."""
+    return bool(experiment.clients and experiment.examples) or isinstance(experiment.data, FederatedData)
 
 
 def _common_device(experiment: Experiment) -> Device | None:

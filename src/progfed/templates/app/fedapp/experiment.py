@@ -53,6 +53,7 @@ EXPERIMENT = Experiment(
     model=model,
     data=OwnData(clients=CLIENTS, load=load, test=test, classes=CLASSES),
     clients=CLIENTS,
+    examples=240,  # of all clients together, about: `progfed plan` counts FLOPs for so many
     # clients that fail: over_selection=1.3 asks reserves, min_updates=2 ends a round with fewer, deadline=60.0 seconds
     recipe=Recipe(
         schedule=progressive(6, stages=2),
