@@ -74,7 +74,7 @@ def residual_network() -> Progressive:
 def compared(experiment: Experiment, lengths: Sequence[int], *, equal: int) -> tuple[Experiment, ...]:
     """End-to-end, growing over stages of these lengths, and end-to-end for `equal` rounds, which cost as many bytes.
 
-    `equal` is rounded up: the baseline is never given less.
+    `equal` is rounded up, as `--compare` does: the baseline is never given less.
     """
     rounds, stages, name = sum(lengths), len(lengths), experiment.run
     baseline = f"{name.removesuffix('-half')}-end-to-end"
