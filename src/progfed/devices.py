@@ -72,7 +72,13 @@ class Device:
             object.__setattr__(self, name, _number(name, given))  # the way of a frozen dataclass
 
     def seconds(self, *, down: float, up: float, flops: float) -> float:
-        """How long this machine takes for so many bytes down, FLOPs of training, and bytes up, one after the other."""
+        """How long this machine takes for one round: the model comes, is trained, and an update leaves.
+
+        Args:
+            down: The bytes that it is sent.
+            up: The bytes that it sends.
+            flops: The operations of its training.
+        """
         return 8 * down / self.down + flops / self.flops + 8 * up / self.up
 
 
@@ -131,7 +137,13 @@ def named(given: Device | str) -> Device:
 
 
 def of_clients(given: Devices, clients: int, name: str = "data") -> tuple[Device, ...]:
-    """The device of each of so many clients; empty where none are given."""
+    """The device of each client; empty where none are given.
+
+    Args:
+        given: One device for all, one for each, or a mix to draw from.
+        clients: How many clients there are.
+        name: What an error calls the data.
+    """
     if isinstance(given, DeviceMix):
         return given.draw(clients)
     if not isinstance(given, Sequence) or isinstance(given, str):
@@ -143,7 +155,11 @@ def of_clients(given: Devices, clients: int, name: str = "data") -> tuple[Device
 
 
 def with_link(device: Device, link: str) -> Device:
-    """The device with another link: `10Mbit/2Mbit` down and up, or `10Mbit` in both directions.
+    """The device with another link.
+
+    Args:
+        device: The device.
+        link: `10Mbit/2Mbit` down and up, or `10Mbit` in both directions.
 
     >>> with_link(PRESETS["phone"], "10Mbit/2Mbit").up
     2000000.0

@@ -22,14 +22,15 @@ Scores = Callable[[Tensor, Tensor], Tensor]
 class Metric:
     """A number that says how good a model is on a test set, and how it is read.
 
-    `function` takes outputs and targets. Of `"all"`, it is given those of the whole test set at once and returns one
-    number, or a vector to be averaged; of `"each"`, it is given a batch at a time and returns a vector of scores,
-    which are averaged over the test set: outputs need not be held then. Instead of a function it may be an object with
-    `update(outputs, targets)`, `compute()` and `reset()`, such as those of torchmetrics. `then` is applied to the
-    mean: `math.exp` makes a perplexity of a cross-entropy.
-
-    `higher_is_better` tells which round is the best. `unit` is written after the number; in `"%"` the number is a
-    share, which is recorded and shown times 100.
+    Args:
+        function: Takes outputs and targets, and returns what `of` says. It may also be an object with
+            `update(outputs, targets)`, `compute()` and `reset()`, such as those of torchmetrics.
+        higher_is_better: Which round is the best.
+        unit: What is written after the number; in `"%"` the number is a share, which is recorded and shown times 100.
+        of: `"all"`: the function is given the outputs of the whole test set at once, and returns one number, or a
+            vector to be averaged. `"each"`: it is given a batch at a time, and returns a vector with a score for each
+            example; these are averaged over the test set, and outputs are not kept.
+        then: What is applied to the mean: `math.exp` makes a perplexity of a cross-entropy.
 
     >>> error = Metric(rmse, higher_is_better=False)
     >>> error.value(torch.tensor([1.0, 5.0]), torch.tensor([1.0, 3.0]))
@@ -88,7 +89,7 @@ def named(given: Any) -> dict[str, Metric]:
 
 
 def told(value: float, unit: str = "%") -> str:
-    """A metric for people to read.
+    """The value of a metric for people to read, with its unit.
 
     >>> told(81.25), told(0.0123456, ""), told(2.5, "mm")
     ('81.25 %', '0.01235', '2.5 mm')
@@ -165,20 +166,34 @@ def dice(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def rmse(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The root of the mean squared error, of all predictions; targets may lack the outputs' last dimension of 1."""
+    """The root of the mean squared error, of all predictions.
+
+    Args:
+        outputs: The predictions.
+        targets: The numbers to predict, in the shape of the outputs or without a last dimension of 1.
+    """
     return _errors(outputs, targets).square().mean().sqrt()
 
 
 def mae(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean absolute error, of all predictions."""
+    """The mean absolute error, of all predictions.
+
+    Args:
+        outputs: The predictions.
+        targets: The numbers to predict, in the shape of the outputs or without a last dimension of 1.
+    """
     return _errors(outputs, targets).abs().mean()
 
 
 def f1(outputs: Tensor, targets: Tensor) -> Tensor:
     """The F1 score 2 TP / (2 TP + FP + FN) of all predictions, averaged over classes (macro).
 
-    Targets of the outputs' shape are labels of which an example may have several, each predicted where its output is
-    positive; else they are class numbers. A class that is neither predicted nor true is left out.
+    A class that is neither predicted nor true is left out.
+
+    Args:
+        outputs: Scores `[batch, classes, …]`, or `[batch, labels]`.
+        targets: Class numbers `[batch, …]`; or, in the shape of the outputs, labels 0 and 1 of which an example may
+            have several, each predicted where its output is positive.
 
     >>> f1(torch.tensor([[2.0, 1.0], [0.0, 1.0], [3.0, 0.0]]), torch.tensor([0, 1, 1]))
     tensor(0.6667, dtype=torch.float64)
@@ -191,9 +206,13 @@ def f1(outputs: Tensor, targets: Tensor) -> Tensor:
 def auc(outputs: Tensor, targets: Tensor) -> Tensor:
     """The area under the ROC curve, of all predictions, averaged over classes or labels (macro).
 
-    It is the chance that an example with the label has a higher output than one without; ties count half. Of class
-    numbers, outputs are compared class by class, one against the rest, as log-probabilities. A label that every
-    example has, or none, has no such area and is left out.
+    It is the chance that an example with the label has a higher output than one without; ties count half. A label that
+    every example has, or none, has no such area and is left out.
+
+    Args:
+        outputs: Scores `[batch, classes, …]`, which are compared class by class, one against the rest, as
+            log-probabilities; or `[batch, labels]`.
+        targets: Class numbers `[batch, …]`; or, in the shape of the outputs, labels 0 and 1.
 
     >>> auc(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0.0, 0.0, 1.0, 1.0]))
     tensor(0.7500, dtype=torch.float64)
@@ -211,7 +230,12 @@ def auc(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def token_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The cross-entropy, in nats, of every position of `[batch, time, vocabulary]` whose target is not -100."""
+    """The cross-entropy, in nats, of every position that counts.
+
+    Args:
+        outputs: Scores `[batch, time, vocabulary]`.
+        targets: Token numbers `[batch, time]`; -100 where a position does not count.
+    """
     kept = targets != -100
     return functional.cross_entropy(outputs[kept].double(), targets[kept], reduction="none")
 

@@ -96,7 +96,7 @@ class Fetched:
         except Exception as error:
             raise DataError(f"{self.where} cannot be read: {type(error).__name__}: {_first_line(error)}") from error
         examples = ready(given, self.where)
-        check_labels(examples.targets, self.classes, self.where)
+        _check_labels(examples.targets, self.classes, self.where)
         return examples
 
 
@@ -109,7 +109,7 @@ def readable(given: Any, where: str, classes: int | None = None) -> Held:
     if not isinstance(given, Examples) and isinstance(given, Source):
         return Fetched(given, where, classes)
     examples = ready(given, where)
-    check_labels(examples.targets, classes, where)
+    _check_labels(examples.targets, classes, where)
     return examples
 
 
@@ -122,7 +122,7 @@ def pieces(held: Held, size: int = 64) -> Iterator[Examples]:
         yield held.take(slice(start, start + size))
 
 
-def check_labels(targets: Tensor, classes: int | None, where: str) -> None:
+def _check_labels(targets: Tensor, classes: int | None, where: str) -> None:
     """Refuse labels outside the classes, where targets are labels of so many classes."""
     if classes is None or targets.is_floating_point() or targets.numel() == 0:
         return

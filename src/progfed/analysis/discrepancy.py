@@ -62,10 +62,10 @@ def measure(trained: Trained, *, examples: int | None = None) -> Iterator[Discre
     pieces = tuple(sampled(trained.data, examples, trained.seed))
     for number, stage, path in trained.models:
         with one_thread():
-            yield at_round(trained, number, stage, read_model(path), pieces)
+            yield _at_round(trained, number, stage, read_model(path), pieces)
 
 
-def at_round(trained: Trained, number: int, stage: int, tensors: Tensors, pieces: Sequence[Examples]) -> Discrepancy:
+def _at_round(trained: Trained, number: int, stage: int, tensors: Tensors, pieces: Sequence[Examples]) -> Discrepancy:
     """alpha_t and q_t of one model x_t^s, by its gradients over these pieces of the training examples."""
     model, whole = trained.model, Phase(trained.full, 1)
     x_t = hold(tensors, model, whole, seed=trained.seed)

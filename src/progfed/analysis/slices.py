@@ -49,11 +49,13 @@ def draw_slices(trained: Trained, test: Held, *, number: int = NUMBER) -> Tensor
         with torch.inference_mode(), one_thread():
             outputs = torch.cat([module(some.inputs[one : one + 1]) for one in range(some.number)])
         regions = outputs.shape == some.targets.shape
-        found[f"round-{round_:05d}"] = _cut(labels(outputs > 0, at_dims(outputs)) if regions else outputs.argmax(1), at)
+        found[f"round-{round_:05d}"] = _cut(
+            labels(outputs > 0, _at_dims(outputs)) if regions else outputs.argmax(1), at
+        )
     return {name: value if name == "input" else value.to(torch.uint8) for name, value in found.items()}
 
 
-def at_dims(outputs: Tensor) -> int:
+def _at_dims(outputs: Tensor) -> int:
     """The number of axes of an image or volume in outputs `[examples, regions, …]`."""
     return outputs.dim() - 2
 

@@ -30,6 +30,10 @@ def compared_names(name: str, wanted: Sequence[str]) -> list[str]:
     """The growing run to compare, by its name, after its baseline where it has one.
 
     It is the one that was asked for, or else the first that has a baseline, or else the first that grows.
+
+    Args:
+        name: The experiment, or a Python file.
+        wanted: The runs that were asked for by `--run`: none or one.
     """
     if len(wanted) > 1:
         raise UsageError(f"--compare takes one --run, the growing one, not {len(wanted)}: {', '.join(wanted)}")

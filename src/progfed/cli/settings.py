@@ -10,7 +10,7 @@ from progfed.recipe.rate import top_rate, with_top_rate
 from progfed.runs.experiment import Experiment
 from progfed.schedule import rescale, with_warmup
 
-TOP_RATE = "recipe.rate.lr"
+_TOP_RATE = "recipe.rate.lr"
 """The learning rate, whatever its shape; where stages have rates of their own, that of the full model."""
 _NAMED = (
     "up",
@@ -45,8 +45,8 @@ def override(experiment: Experiment, setting: str) -> Experiment:
         raise UsageError(f"--set takes key=value, not {setting!r}")
     known = settings(experiment)
     matches = [path for path in known if f".{path}".endswith(f".{key}")]
-    if TOP_RATE in matches or key in matches:
-        matches = [TOP_RATE if TOP_RATE in matches else key]
+    if _TOP_RATE in matches or key in matches:
+        matches = [_TOP_RATE if _TOP_RATE in matches else key]
     if len(matches) == 1:
         return _changed(experiment, matches[0], _parsed(known[matches[0]], matches[0], text))
     if matches:
@@ -58,7 +58,7 @@ def override(experiment: Experiment, setting: str) -> Experiment:
 def settings(experiment: Experiment) -> dict[str, Any]:
     """The settings that can be changed, with their present values, by dotted path."""
     found, rate = _leaves(experiment, ""), top_rate(experiment.recipe.rate)
-    return found if rate is None else found | {TOP_RATE: rate}
+    return found if rate is None else found | {_TOP_RATE: rate}
 
 
 def _leaves(value: Any, prefix: str) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _parsed(now: Any, path: str, text: str) -> Any:
 
 
 def _changed(experiment: Experiment, path: str, new: Any) -> Experiment:
-    if path == TOP_RATE:
+    if path == _TOP_RATE:
         recipe = experiment.recipe
         return replace(experiment, recipe=replace(recipe, rate=with_top_rate(recipe.rate, new)))
     changed: Experiment = _replaced(experiment, path.split("."), new)

@@ -19,7 +19,7 @@ from progfed.experiments import loaded
 from progfed.split import split
 from progfed.tensors import tree_map
 
-Entered = tuple[str, str, str]
+_Entered = tuple[str, str, str]
 """A module that is being run: its name, its type, and the shapes of what it got."""
 
 STAGES = 3
@@ -82,7 +82,7 @@ def zeros(shape: str, dtype: str) -> Tensor:
 
 def tried(make: Callable[[], nn.Module], inputs: Any, target: str) -> None:
     """Run the model once; where a layer refuses its input, the error names the layer and the input's shape."""
-    inside: list[Entered] = []
+    inside: list[_Entered] = []
     try:
         inputs = tree_map(lambda leaf: torch.zeros(leaf.shape, dtype=leaf.dtype), inputs)
         with _watched(make(), inside) as model, torch.no_grad():
@@ -99,7 +99,7 @@ def tried(make: Callable[[], nn.Module], inputs: Any, target: str) -> None:
 
 
 @contextmanager
-def _watched(model: nn.Module, inside: list[Entered]) -> Iterator[nn.Module]:
+def _watched(model: nn.Module, inside: list[_Entered]) -> Iterator[nn.Module]:
     """While the block runs, `inside` lists the modules that were entered and not left; hooks are removed afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     hooks: list[RemovableHandle] = []
@@ -115,13 +115,13 @@ def _watched(model: nn.Module, inside: list[Entered]) -> Iterator[nn.Module]:
             module.training = training
 
 
-def _enter(inside: list[Entered], name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+def _enter(inside: list[_Entered], name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
     shapes = ", ".join("x".join(map(str, tensor.shape)) for tensor in tensors)
     inside.append((name, type(module).__name__, shapes or "that is no tensor"))
 
 
-def _leave(inside: list[Entered]) -> None:
+def _leave(inside: list[_Entered]) -> None:
     inside.pop()
 
 

@@ -1,8 +1,8 @@
 """One bit a number in a length that is known beforehand: the signs of a rotated tensor, and one scale for each block.
 
 After DRIVE and EDEN (Vargaftik et al. 2021, 2022). A random rotation makes any block look like Gaussian noise, of which
-the sign tells most. The scale `||y||^2 / ||y||_1` is larger than what would bring the error of one message to its
-least, and is what makes the mean of many right.
+the sign tells most. With y the rotated block, its scale is `||y||^2 / ||y||_1`: larger than the scale with the least
+error in one message, but with it the mean of many messages comes close to the mean of what was sent.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _ROTATE = Rotate()
 class Eden:
     """The signs of all numbers after a rotation, with a scale for each block; small tensors (see `smallest`) as LQ-8.
 
-    The squared error of a block is close to (pi / 2 - 1) ||x||^2. The mean over keys is the number itself up to about a
-    third of the share that its square has in its block: next to nothing, except where a few numbers are all there is.
+    The squared error of a block is close to (pi / 2 - 1) ||x||^2. The mean over keys is the number itself up to a
+    relative error of about a third of the share that its square has in the sum of squares of its block: next to
+    nothing, except where a few numbers are nearly all of a block.
     """
 
     name: str = "EDEN-1"
@@ -68,9 +69,10 @@ class Eden:
 
 
 class _Cuts:
-    """What of a message goes where: small tensors and others, segments that share a scale, and the parts of the bytes.
+    """How a message is divided: small tensors and others, segments that share a scale, and the parts of the bytes.
 
-    A segment is what was rotated together; where the last block of a tensor overlaps the one before, that ends there.
+    A segment is a block that was rotated together. The last block of a tensor may overlap the one before, whose segment
+    then ends where the last block begins.
     """
 
     def __init__(self, schema: Schema) -> None:

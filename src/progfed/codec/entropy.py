@@ -51,7 +51,12 @@ class Writer:
         self._escapes: list[Array] = []
 
     def add(self, numbers: Array, dither: Array) -> None:
-        """Whole numbers in float32, which are overwritten, and the 16 bits of dither of each."""
+        """Take the next numbers.
+
+        Args:
+            numbers: Whole numbers in float32, in whole blocks; they are overwritten.
+            dither: The 16 bits of dither of each.
+        """
         blocks, sizes = numbers.reshape(-1, BLOCK), np.abs(numbers).reshape(-1, BLOCK)
         widths = laplace.width(sizes @ _ONES / BLOCK)  # sums of whole numbers: the same in every order
         for width in _WIDE if widths.max() >= min(_WIDE) else ():
@@ -135,7 +140,7 @@ class Reader:
         return numbers
 
     def finish(self) -> None:
-        """Refuse what does not end as it must."""
+        """Refuse bytes that hold more than was read."""
         self._coder.finish()
         if len(self._escapes):
             raise MessageError("coding", f"{len(self._escapes)} escapes are left over")
@@ -149,14 +154,19 @@ class Reader:
 
 
 def write_escapes(numbers: Array) -> bytes:
-    """Numbers in one byte each, those from -127 to 127, or else in five."""
+    """Whole numbers as bytes: one for each from -127 to 127, five for any other."""
     coded = np.where(numbers < 0, -2 * numbers - 1, 2 * numbers)
     large = coded >= _LARGE
     return np.minimum(coded, _LARGE).astype(np.uint8).tobytes() + coded[large].astype("<u4").tobytes()
 
 
 def read_escapes(data: memoryview, count: int) -> Array:
-    """The inverse of `write_escapes` for so many numbers, which must be all that the data hold."""
+    """The inverse of `write_escapes`.
+
+    Args:
+        data: The bytes, and nothing after them.
+        count: How many numbers they hold; another number is refused.
+    """
     first = np.frombuffer(data[:count], dtype=np.uint8)
     large = (first == _LARGE).nonzero()[0]
     if len(first) != count or len(data) != count + 4 * len(large):

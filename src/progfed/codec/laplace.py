@@ -39,7 +39,7 @@ _LIMITS = np.sqrt(_MEANS[1:] * _MEANS[:-1]).astype(np.float32)
 
 
 def width(mean: Array) -> Array:
-    """The width that fits blocks of this mean magnitude best: the nearest by ratio."""
+    """The width, as its place among the sixteen, that fits blocks of this mean magnitude best: the nearest by ratio."""
     return np.searchsorted(_LIMITS, mean).astype(np.uint8)
 
 

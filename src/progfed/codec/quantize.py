@@ -18,7 +18,7 @@ from progfed.codec.bits import PIECE, Array, Stream
 from progfed.codec.step import DECODED_LIMIT, Coder, Flow, Layout
 from progfed.errors import MessageError, UsageError
 
-SMALLEST_STEP = np.float32(2.0**-110)
+_SMALLEST_STEP = np.float32(2.0**-110)
 """Levels closer together than this are one level: its inverse would not fit a float32."""
 
 
@@ -150,7 +150,7 @@ def _limits(tables: list[Array]) -> Array:
 
 def _scale(step: Array) -> Array:
     """The factor that makes one step 65536; 0 where all numbers of a range are alike."""
-    scale: Array = np.where(step < SMALLEST_STEP, np.float32(0), np.float32(65536) / np.maximum(step, SMALLEST_STEP))
+    scale: Array = np.where(step < _SMALLEST_STEP, np.float32(0), np.float32(65536) / np.maximum(step, _SMALLEST_STEP))
     return scale
 
 

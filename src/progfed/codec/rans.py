@@ -1,10 +1,10 @@
-"""An entropy coder: symbols of known frequency in as many bits as they are surprising (rANS, Duda 2013).
+"""An entropy coder (rANS, Duda 2013): a symbol that is expected with probability p takes about -log2(p) bits.
 
-A state is a number that grows by -log2(frequency) bits with each symbol; what does not fit moves to 16-bit words. Here
-thousands of states, the *lanes*, take turns: one step codes as many successive symbols as there are lanes with a few
-array operations, at about 4 ns a symbol to encode and 3 ns to decode. All arithmetic is on whole numbers, so the bytes
-are the same on every machine. The encoder runs from the last symbol to the first, the decoder from the first on.
-Every lane costs three bytes beyond the entropy of its symbols.
+A state is a whole number that grows by that many bits with each symbol; when it is full, its low 16 bits are written
+out as a word. Here thousands of states, the *lanes*, take turns: one step codes as many successive symbols as there are
+lanes with a few array operations, at about 4 ns a symbol to encode and 3 ns to decode. All arithmetic is on whole
+numbers, so the bytes are the same on every machine. The encoder runs from the last symbol to the first, the decoder
+from the first on. Every lane costs three bytes beyond the entropy of its symbols.
 """
 
 from __future__ import annotations
@@ -35,14 +35,20 @@ def lanes(count: int) -> int:
 
 
 def contexts(widths: Array) -> Array:
-    """The part of a context that is a block's: a context is this and the highest three of 16 bits of dither."""
+    """What the widths of blocks contribute to the contexts of a `Decoder`, as bits to be combined by `|`.
+
+    A context is this of its block's width, and the highest three of the 16 bits of dither of its number.
+    """
     return (widths & 7).astype(np.uint32) << 10 | (widths >> 3).astype(np.uint32) << 16
 
 
 def encode(symbols: Array, width: int) -> bytes:
-    """Code symbols in so many lanes, of which their number is a multiple.
+    """The bytes of some symbols: how many words there are, the last states of the lanes, and the words.
 
-    A symbol comes with its context: `width of its block << 8 | eighth of its dither << 5 | symbol`.
+    Args:
+        symbols: Each with its context: `width of its block << 8 | eighth of its dither << 5 | symbol`. Their number is
+            a multiple of the lanes.
+        width: The number of lanes.
     """
     coder = _Encoder(width)
     words = [coder.step(symbols[end - width : end]) for end in range(len(symbols), 0, -width)]
@@ -88,7 +94,12 @@ class _Encoder:
 
 
 class Decoder:
-    """Reads what `encode` wrote, in pieces. `size` is how many bytes of the data are the coder's."""
+    """Reads what `encode` wrote, in pieces; `size` is how many bytes that is.
+
+    Args:
+        data: The bytes, which may be followed by others.
+        width: The number of lanes that they were written with.
+    """
 
     def __init__(self, data: memoryview, width: int) -> None:
         fixed = _COUNT.size + 4 * width
@@ -106,7 +117,7 @@ class Decoder:
         self._tensors = [torch.from_numpy(array.view(np.int32)) for array in (self._index, self._entry)]
 
     def read(self, contexts: Array) -> Array:
-        """The next symbols, one for each context (see `contexts`); a multiple of the lanes."""
+        """The next symbols, one for each context; as many as a multiple of the lanes."""
         symbols, width = np.empty(len(contexts), dtype=np.uint8), len(self._states)
         for start in range(0, len(contexts), width):
             self._step(contexts[start : start + width], symbols[start : start + width])
@@ -114,7 +125,7 @@ class Decoder:
         return symbols
 
     def finish(self) -> None:
-        """Refuse what does not end as it must."""
+        """Refuse bytes that hold more than was read, or do not lead back to where an encoder begins."""
         if self._read != len(self._words) or (self._states != _LOWEST).any():
             raise MessageError("coding", "the entropy coder does not end where its bytes end")
 

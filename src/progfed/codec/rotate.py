@@ -61,14 +61,14 @@ class Rotate(Step):
         return values
 
 
-def block_size(count: int) -> int:
+def _block_size(count: int) -> int:
     """The largest power of two that fits a tensor of so many numbers, at most `LARGEST`."""
     return min(LARGEST, 1 << max(0, count.bit_length() - 1))
 
 
 def block_starts(count: int) -> list[int]:
     """Where the blocks of a tensor begin; the last one may overlap the one before."""
-    size = block_size(count)
+    size = _block_size(count)
     whole = list(range(0, count - size + 1, size))
     return [*whole, count - size] if count % size else whole
 
@@ -83,7 +83,7 @@ class _Hadamard:
 
     def blocks(self, array: Array) -> list[tuple[Array, Array]]:
         """Views of the blocks of a tensor in the order of rotation, each with its signs."""
-        size = block_size(len(array))
+        size = _block_size(len(array))
         return [(array[start : start + size], self._signs[:size]) for start in block_starts(len(array))]
 
     def transform(self, block: Array) -> None:

@@ -90,7 +90,7 @@ def colour_jitter(strength: float = 0.4) -> Augment:
     """
 
     def run(examples: Examples, generator: torch.Generator) -> Examples:
-        images = as_float(examples.inputs).clone()
+        images = _as_float(examples.inputs).clone()
         number = len(images)
         factors = torch.empty(3, number, 1, 1, 1).uniform_(max(0.0, 1 - strength), 1 + strength, generator=generator)
         order = torch.rand(3, number, 1, 1, 1, generator=generator).argsort(0)
@@ -122,7 +122,7 @@ def normalised(images: Tensor, moments: Moments) -> Tensor:
     return images.to(torch.float32, copy=True).sub_(mean).div_(std)
 
 
-def as_float(images: Tensor) -> Tensor:
+def _as_float(images: Tensor) -> Tensor:
     """Images as floats 0..1."""
     return images.float().div_(255.0) if images.dtype == torch.uint8 else images
 

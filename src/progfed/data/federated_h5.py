@@ -134,9 +134,9 @@ def emnist(root: Path, *, digits: bool = False, invert: bool = True, verify: boo
         name=("emnist-digits" if digits else "emnist") + _ink(invert),
     )
     if verify and not digits:
-        check_counts(data, Path(root) / f"{stem}_train.h5", clients=3400, examples=671_585)
+        _check_counts(data, Path(root) / f"{stem}_train.h5", clients=3400, examples=671_585)
     if verify and own:
-        check_counts(data, Path(root) / f"{stem}_train.h5", clients=3383, examples=341_873)
+        _check_counts(data, Path(root) / f"{stem}_train.h5", clients=3383, examples=341_873)
     return data
 
 
@@ -159,7 +159,7 @@ def fed_cifar100(root: Path, *, augment: bool = True, verify: bool = True) -> Fe
         name="fed-cifar100",
     )
     if verify:
-        check_counts(data, Path(root) / "fed_cifar100_train.h5", clients=500, examples=50_000)
+        _check_counts(data, Path(root) / "fed_cifar100_train.h5", clients=500, examples=50_000)
     return data
 
 
@@ -182,7 +182,7 @@ def mnist_by_writer(root: Path, *, invert: bool = True, verify: bool = True) -> 
         name="mnist-by-writer" + _ink(invert),
     )
     if verify:
-        check_counts(data, Path(root) / "fed_mnist_by_writer_train.h5", clients=539, examples=60_000)
+        _check_counts(data, Path(root) / "fed_mnist_by_writer_train.h5", clients=539, examples=60_000)
     return data
 
 
@@ -191,7 +191,7 @@ def _ink(inverted: bool) -> str:
     return " with ink 1" if inverted else ""
 
 
-def check_counts(data: FederatedData, path: Path, *, clients: int, examples: int) -> None:
+def _check_counts(data: FederatedData, path: Path, *, clients: int, examples: int) -> None:
     """Refuse a file that has not as many clients and examples as the published one."""
     if (data.clients, sum(data.sizes)) != (clients, examples):
         found = f"{data.clients:,} clients with {sum(data.sizes):,} examples"

@@ -1,1 +1,1 @@
-"""Where clients train: in processes of this machine (`local`), or on the nodes of a Flower federation (`flower`)."""
+"""Where clients train on this machine: in this process, or in worker processes. Flower stands on a floor of its own."""

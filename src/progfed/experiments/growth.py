@@ -18,7 +18,7 @@ from progfed.schedule import Schedule, as_published, end_to_end, stage_lengths
 POLICIES: dict[str, Growth] = {"plateau": Plateau(), "movement": Movement()}
 
 
-def generous(rounds: int, *, stages: int) -> Schedule:
+def _generous(rounds: int, *, stages: int) -> Schedule:
     """Budgets for stages that may end early: twice the paper's T_s, and the rest for the full model."""
     early = [2 * length for length in stage_lengths(rounds, stages)[:-1]]
     return as_published(rounds, stages=stages, lengths=[*early, rounds - sum(early)])
@@ -27,7 +27,7 @@ def generous(rounds: int, *, stages: int) -> Schedule:
 def adaptive(base: Experiment, run: str, rounds: int, *, stages: int) -> Experiment:
     """The run of this name, whose stages are ended by the policy of the same name; its baseline is `end-to-end`."""
     growing = replace(base, recipe=replace(base.recipe, growth=POLICIES[run]))
-    return scheduled(growing, run, generous(rounds, stages=stages), baseline="end-to-end")
+    return scheduled(growing, run, _generous(rounds, stages=stages), baseline="end-to-end")
 
 
 _BASE = replace(fashion.BASE, name="growth")
@@ -35,6 +35,6 @@ _BASE = replace(fashion.BASE, name="growth")
 RUNS = (
     scheduled(_BASE, "end-to-end", end_to_end(fashion.ROUNDS, stages=fashion.STAGES)),
     scheduled(_BASE, "fixed", as_published(fashion.ROUNDS, stages=fashion.STAGES), baseline="end-to-end"),
-    scheduled(_BASE, "longest", generous(fashion.ROUNDS, stages=fashion.STAGES), baseline="end-to-end"),
+    scheduled(_BASE, "longest", _generous(fashion.ROUNDS, stages=fashion.STAGES), baseline="end-to-end"),
     *(adaptive(_BASE, run, fashion.ROUNDS, stages=fashion.STAGES) for run in POLICIES),
 )

@@ -104,7 +104,7 @@ def serve(experiment: Experiment, engine: GridEngine, settings: Mapping[str, Any
         experiment = replace(experiment, data=experiment.data.knowing(sizes))
     engine.sizes(experiment.make_data(data).clients)
     for record in train(experiment, out, data=data, engine=partial(noting, engine, out, sizes), checkpoint_every=1):
-        write_numbers(out / HOLDERS, engine.holders)  # those of nodes that have come since
+        _write_numbers(out / HOLDERS, engine.holders)  # those of nodes that have come since
         LOG.info("%s", told(record, experiment.told(record)))
     LOG.info("complete: %s", out.absolute())
 
@@ -146,8 +146,8 @@ def read_sizes(path: Path, clients: int) -> Sequence[int]:
 @contextmanager
 def noting(engine: GridEngine, out: Path, sizes: Sequence[int]) -> Iterator[GridEngine]:
     """The engine, once what the nodes said is in the run's folder: a continued run must not hear other numbers."""
-    write_numbers(out / SIZES, dict(enumerate(sizes)))
-    write_numbers(out / HOLDERS, engine.holders)
+    _write_numbers(out / SIZES, dict(enumerate(sizes)))
+    _write_numbers(out / HOLDERS, engine.holders)
     yield engine
 
 
@@ -161,7 +161,7 @@ def read_numbers(path: Path) -> dict[int, int]:
         raise DataError(f"{path} does not hold a number for each client ({error}): remove it to ask anew") from error
 
 
-def write_numbers(path: Path, numbers: Mapping[int, int]) -> None:
+def _write_numbers(path: Path, numbers: Mapping[int, int]) -> None:
     """Write a number for each client, unless the file has them already."""
     if numbers and read_numbers(path) != numbers:
         replace_file(path, json.dumps({str(client): number for client, number in sorted(numbers.items())}).encode())

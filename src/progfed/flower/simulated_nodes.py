@@ -26,7 +26,7 @@ from progfed.runs.train import Setup
 
 
 @dataclass(frozen=True)
-class Stored:
+class _Stored:
     """`make` stored in a file: an actor reads it once, instead of being sent model and data with every message."""
 
     path: str
@@ -88,7 +88,7 @@ def simulated(
         stored.write_bytes(cloudpickle.dumps(make))  # type: ignore[no-untyped-call]
         ray: Any = {"num_cpus": workers, "log_to_driver": False}
         resources: Any = {"init_args": ray, "client_resources": {"num_cpus": 1}}
-        app = client_app(Stored(str(stored)), reads=(), memory=memory.absolute() if memory else None)
+        app = client_app(_Stored(str(stored)), reads=(), memory=memory.absolute() if memory else None)
 
         def simulate() -> None:
             try:

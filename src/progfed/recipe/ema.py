@@ -15,8 +15,8 @@ from progfed.tensors import Tensors, sub
 class Ema:
     """A server optimizer that takes the steps of another one, and evaluates a_t = decay a_(t-1) + (1 - decay) x_t.
 
-    What it keeps is x_t - a_t, which is `decay` times (itself + the step): 0 for a new name, so that the average of a
-    block begins when the block does.
+    x_t is the model after round t. What is kept is the difference x_t - a_t, the `lag`, which becomes `decay` times the
+    sum of itself and the step; it is 0 for a new name, so that the average of a block begins when the block does.
 
     Args:
         decay: The share of the average that stays in a round.

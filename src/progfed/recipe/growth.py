@@ -65,7 +65,12 @@ class Growth(Protocol):
         ...
 
     def ends(self, watch: Watch, rounds: int) -> bool:
-        """Whether the phase is over after so many of its rounds, given what was seen in them."""
+        """Whether the phase is over.
+
+        Args:
+            watch: What was seen in its rounds.
+            rounds: How many of its rounds were trained.
+        """
         ...
 
 
@@ -142,7 +147,7 @@ class Movement(_Stalling):
 
 
 def stalled(growth: _Stalling, watch: Watch) -> bool:
-    """Whether the signal has stopped falling.
+    """Whether the signal has stopped falling: its last mean over a window is hardly lower than the one before.
 
     >>> stalled(Plateau(window=1, tolerance=0.1), Watch(signal=(1.0, 0.95)))
     True

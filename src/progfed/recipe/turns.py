@@ -73,7 +73,7 @@ def ending(turn: Turn, recipe: Recipe, watch: Watch, *, loss: float, before: Ten
     """
     done, growth = turn.offset + 1, recipe.growth
     closes = done == turn.phase.rounds
-    if growth is not None and may_end(turn.phase, turn.index, recipe.schedule):
+    if growth is not None and _may_end(turn.phase, turn.index, recipe.schedule):
         newest = of_parts(after, [f"E{max(turn.phase.trained_blocks)}"])
         watch = growth.see(watch, loss, sub(newest, before))
         closes = closes or growth.ends(watch, done)
@@ -85,7 +85,7 @@ def ending(turn: Turn, recipe: Recipe, watch: Watch, *, loss: float, before: Ten
     )
 
 
-def may_end(phase: Phase, place: int, schedule: Schedule) -> bool:
+def _may_end(phase: Phase, place: int, schedule: Schedule) -> bool:
     """Whether a policy may end a phase early: not warm-up, and not the last phase, which gets what others left."""
     return not phase.warmup and place < len(schedule) - 1
 
@@ -116,7 +116,7 @@ def realised(schedule: Schedule, growth: Growth | None, lengths: Sequence[int]) 
 def earliest(schedule: Schedule, growth: Growth) -> Schedule:
     """The schedule as it would be if every phase ended as early as the policy allows."""
     lengths = [
-        min(phase.rounds, growth.shortest) if may_end(phase, place, schedule) else phase.rounds
+        min(phase.rounds, growth.shortest) if _may_end(phase, place, schedule) else phase.rounds
         for place, phase in enumerate(schedule[:-1])
     ]
     return realised(schedule, growth, lengths)

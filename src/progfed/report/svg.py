@@ -13,7 +13,7 @@ from html import escape
 # every colour stands out at least 3:1 from white and from the near-black of a dark page
 COLOURS = ("#2f81f7", "#e5690a", "#1a9f5a", "#a66df0", "#b08308", "#df4b94", "#128fa8", "#7d8590")
 INK = "#76808b"
-FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
+_FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 SIZE = 13  # of text, in pixels
 
 Places = tuple[tuple[float, float], ...]
@@ -115,7 +115,7 @@ class Drawing:
         """The drawing as an SVG document."""
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
-            f'height="{self.height}" role="img" font-family="{FONT}" font-size="{SIZE}" fill="{INK}">',
+            f'height="{self.height}" role="img" font-family="{_FONT}" font-size="{SIZE}" fill="{INK}">',
             f"<title>{escape(self.title)}</title>",
             *map(_written, self.shapes),
             "</svg>",

@@ -170,12 +170,12 @@ def reaches(study: Study) -> tuple[Reach, ...]:
         baseline = common or study.baseline(series)
         if baseline is None or baseline is series or not baseline.complete or not has_shares(baseline):
             continue
-        best = best_of_means(baseline)
+        best = _best_of_means(baseline)
         found += [_reach(series, baseline, share, share * best) for share in SHARES]
     return tuple(found)
 
 
-def best_of_means(series: Series) -> float:
+def _best_of_means(series: Series) -> float:
     """The best point of a finished run's curve of means, of its final model."""
     choose = max if series.first.higher_is_better else min
     return choose(point.metric.mean for point in series.points if point.stage == series.first.final_stage)
@@ -183,7 +183,7 @@ def best_of_means(series: Series) -> float:
 
 def has_shares(baseline: Series) -> bool:
     """Whether shares of a finished baseline's best mean anything: of an error, or of a number below 0, they do not."""
-    return baseline.first.higher_is_better and best_of_means(baseline) > 0
+    return baseline.first.higher_is_better and _best_of_means(baseline) > 0
 
 
 def _reach(series: Series, baseline: Series, share: float, target: float) -> Reach:

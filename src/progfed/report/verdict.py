@@ -44,11 +44,18 @@ class Difference:
 
     @property
     def within_spread(self) -> bool:
+        """Whether the difference is smaller than the deviation over seeds; False where there is one seed."""
         return self.deviation is not None and abs(self.gain) < self.deviation
 
 
 def difference(ours: Side, theirs: Side, *, higher_is_better: bool = True) -> Difference:
-    """How much better `ours` is than `theirs`; a negative gain is a loss."""
+    """How much better one run is than another; a negative gain is a loss.
+
+    Args:
+        ours: The run that is looked at.
+        theirs: The run that it is compared with.
+        higher_is_better: Whether the larger metric is the better one.
+    """
     gain = ours.metric.mean - theirs.metric.mean
     deviations = [side.metric.std for side in (ours, theirs) if side.metric.std is not None]
     return Difference(gain if higher_is_better else -gain, max(deviations, default=None), ours.bytes / theirs.bytes)
@@ -70,10 +77,12 @@ class Verdict:
 
     @property
     def at_equal_bytes(self) -> Difference:
+        """Growing, beside end-to-end training for its bytes."""
         return difference(self.growing, self.equal_bytes, higher_is_better=self.higher_is_better)
 
     @property
     def against_all(self) -> Difference:
+        """Growing, beside end-to-end training over all rounds."""
         return difference(self.growing, self.end_to_end, higher_is_better=self.higher_is_better)
 
     def sentence(self) -> str:

@@ -31,7 +31,7 @@ from progfed.report.present import (
 )
 from progfed.report.tables import reaches, rows
 
-DRAWN = ("bytes", "round", "flops", "device_hours")
+_DRAWN = ("bytes", "round", "flops", "device_hours")
 """The costs that the figures in files are drawn against."""
 
 
@@ -70,7 +70,7 @@ class Report:
                     "experiment": study.experiment,
                     "metric": study.metric,
                     "unit": study.unit,
-                    "metrics": metric_records(study),
+                    "metrics": _metric_records(study),
                     "paper": study.paper.shown,
                     "settings": {series.label: dict(series.first.readable) for series in study.series},
                     "runs": [flat(row) for row in rows(study)],
@@ -83,7 +83,7 @@ class Report:
         }
 
 
-def metric_records(study: Study) -> list[dict[str, Any]]:
+def _metric_records(study: Study) -> list[dict[str, Any]]:
     """Every metric of every run, the last and the best, as plain values."""
     found = []
     for view in study.views:
@@ -148,10 +148,10 @@ def contents(report: Report, formats: Sequence[str]) -> dict[str, bytes]:
     if reached:
         files["reach.csv"] = csv_bytes(reached)
     if any(len(study.views) > 1 for study in report.studies):
-        files["metrics.csv"] = csv_bytes([record for study in report.studies for record in metric_records(study)])
+        files["metrics.csv"] = csv_bytes([record for study in report.studies for record in _metric_records(study)])
     panels = [panel for study in report.studies for panel in study.charts]
     for panel, name in zip(panels, _slugs([f"{panel.title} {panel.view}" for panel in panels]), strict=True):
-        for axis in (axis for axis in panel.axes if axis.name in DRAWN):
+        for axis in (axis for axis in panel.axes if axis.name in _DRAWN):
             drawing = figure(panel, axis)
             for kind in dict.fromkeys(("svg", *formats)):
                 files[f"{name}-{axis.name}.{kind}"] = written(drawing, kind)

@@ -26,7 +26,7 @@ class Best:
         self._unsaved: Tensors | None = None
 
     def see(self, record: Record, params: Tensors) -> None:
-        """Take note of a round."""
+        """Take note of a round: its record, and the parameters of the model after it."""
         known, self._last = [self._record] if self._record else [], record
         if best_record([*known, record], self._experiment) is record:
             self._record, self._unsaved = record, params
@@ -50,6 +50,10 @@ def best_record(records: Iterable[Record], experiment: Experiment) -> Record | N
     """The record of the best round by the first metric, the earliest of equal ones; None before there is any.
 
     Earlier stages are other, smaller models with temporary heads: their metric is not one of the final model.
+
+    Args:
+        records: The records of a run, or some of them.
+        experiment: Says which stage is the last, and whether a higher metric is better.
     """
     final = experiment.recipe.schedule[-1].stage
     whole = [record for record in records if record["stage"] == final and record["metric"] is not None]

@@ -23,6 +23,10 @@ def compared(
     The growing run is the experiment as it is, the first is its `baseline` or else `whole_of` it, the third is
     `equal_bytes` of the two. Where no plan can know the bytes of the growing run, this is refused: finish the first
     two, and take `equal_bytes` with the `measured_rounds`.
+
+    Args:
+        experiment: The growing run.
+        baseline: End-to-end training to compare it with; None: `whole_of` the experiment.
     """
     whole = checked_baseline(experiment, baseline)
     rounds = planned_rounds(experiment, whole)

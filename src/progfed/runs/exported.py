@@ -23,6 +23,11 @@ def write_exported(run: Path, model: Progressive, tensors: Tensors) -> None:
     """Put the weights of a model that was split beside the run's own files, under the names of its `state_dict`.
 
     The file also says what each is called in the run's other files, so that those can be exported too.
+
+    Args:
+        run: The folder of the run.
+        model: The model that was trained.
+        tensors: Its parameters and buffers, by the run's own names.
     """
     found = {name: value.contiguous().clone() for name, value in model.export(tensors).items()}  # tied ones are apart
     files.replace_file(run / EXPORTED, save(found, metadata={"names": json.dumps(dict(model.origin))}))
@@ -32,6 +37,10 @@ def state_dict(run: Path, which: Literal["last", "best"] = "last") -> Tensors:
     """What the `load_state_dict` of the user's own module takes, from a run that is complete.
 
     Of a model that was described by its parts, it is that of `model.at(stages)`.
+
+    Args:
+        run: The folder of the run.
+        which: The model of the last round, or that of the best one.
     """
     if not (run / "summary.json").exists():
         raise StorageError(f"{run} holds no run that is complete: give the folder of a finished `progfed run`")

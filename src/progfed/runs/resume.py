@@ -64,13 +64,13 @@ class Saver:
         began = time.perf_counter()
         self._log.sync()
         self._best.save()
-        checkpoint.save(self._directory.checkpoints, to_checkpoint(self._unsaved, self._run_id, self._states))
+        checkpoint.save(self._directory.checkpoints, _to_checkpoint(self._unsaved, self._run_id, self._states))
         self._unsaved = None
         self._last = time.perf_counter()
         self._cost = self._last - began
 
 
-def to_checkpoint(progress: Progress, run_id: str, states: dict[int, ClientState]) -> Checkpoint:
+def _to_checkpoint(progress: Progress, run_id: str, states: dict[int, ClientState]) -> Checkpoint:
     """Progress as files; the server's slots and the clients' numbers become name prefixes.
 
     Of the models that clients hold only the server's copy is stored, with the list of those who hold it: whoever holds
@@ -108,7 +108,7 @@ def resume(directory: RunDirectory, run_id: str, states: dict[int, ClientState])
     if found is None:
         return None
     try:
-        check_setup(found, directory, run_id)
+        _check_setup(found, directory, run_id)
         progress, known = restored(found)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StorageError(
@@ -120,7 +120,7 @@ def resume(directory: RunDirectory, run_id: str, states: dict[int, ClientState])
     return progress
 
 
-def check_setup(found: Checkpoint, directory: RunDirectory, run_id: str) -> None:
+def _check_setup(found: Checkpoint, directory: RunDirectory, run_id: str) -> None:
     """Refuse a checkpoint of another experiment or set-up, or of numbers that no model has."""
     for key, now in (("experiment", run_id), ("torch", torch.__version__), ("threads", torch.get_num_threads())):
         if found.state[key] != now:
@@ -137,7 +137,7 @@ def check_setup(found: Checkpoint, directory: RunDirectory, run_id: str) -> None
 
 
 def restored(found: Checkpoint) -> tuple[Progress, dict[int, ClientState]]:
-    """Progress, and what clients remember, as `to_checkpoint` stored them."""
+    """Progress, and what clients remember, as `_to_checkpoint` stored them."""
     empty: optimizers.State = {slot: {} for slot in found.state["slots"]}
     state = empty | grouped(found.tensors["server"])
     held = found.tensors["held"]

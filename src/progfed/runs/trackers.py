@@ -20,7 +20,7 @@ class Tracker(Protocol):
     """A place for scalars by name and round."""
 
     def add(self, values: dict[str, float], number: int) -> None:
-        """Write the values of a round."""
+        """Write the values, by name, of round `number`."""
 
     def close(self) -> None:
         """Write what is still held back."""
@@ -28,10 +28,14 @@ class Tracker(Protocol):
 
 @contextmanager
 def tracked(run: Path, kind: str = "tensorboard") -> Iterator[Callable[[Record], None]]:
-    """Writes a record's scalars under its round, below the run's folder.
+    """While the block runs, what it is given writes the scalars of a record to a tracker, under the record's round.
 
     The rounds that were recorded before are written first, into a log that replaces those of earlier sessions: no
     round is missing and none is there twice, whenever the run was interrupted or the log asked for.
+
+    Args:
+        run: The folder of the run.
+        kind: `tensorboard`, `wandb` or `mlflow`.
     """
     make = _KINDS[kind]()
     open_: list[Tracker] = []
@@ -51,7 +55,7 @@ def tracked(run: Path, kind: str = "tensorboard") -> Iterator[Callable[[Record],
 
 
 def scalars(record: Record) -> dict[str, float]:
-    """What is drawn of a round: its metrics where it was evaluated, its loss, rate and stage, and all costs so far."""
+    """What trackers draw of a round, by name: metrics where it was evaluated, loss, rate, stage, all costs so far."""
     total = record["total"]
     found = {"metric": record["metric"], "loss": record["loss"], "stage": record["stage"], "lr": record["lr"]}
     found |= {f"metric/{name}": value for name, value in record.get("metrics", {}).items()}

@@ -164,7 +164,7 @@ def recorded(
             judged = evaluated(experiment.recipe.server, done.progress.params, of_optimizer(done.progress.state))
             told = experiment.recipe.method.scores(of_method(done.progress.state))
             found = None if not due else measure(done.phase, judged) if told is None else judged_by(experiment, told)
-            record = record_of(done, found, named=bool(experiment.metrics))
+            record = _record_of(done, found, named=bool(experiment.metrics))
             if told is not None:
                 record["on_clients"] = told
             record["memory_bytes"] = costs.memory(done.phase, experiment.recipe.local).peak
@@ -202,7 +202,7 @@ def judged_by(experiment: Experiment, told: Mapping[str, float]) -> dict[str, fl
     return {name: told[name] for name in experiment.judged}
 
 
-def record_of(done: Round, found: dict[str, float] | None, *, named: bool) -> Record:
+def _record_of(done: Round, found: dict[str, float] | None, *, named: bool) -> Record:
     """A line of `rounds.jsonl`; `surplus`, `epsilon`, what grows a stage early, and metrics by name only where there
     can be any."""
     optional = {

@@ -25,7 +25,7 @@ try:
 except ImportError as missing:
     raise UsageError(f"certificates need the package cryptography ({missing}): install progfed[flower]") from missing
 
-DAYS = 825
+_DAYS = 825
 """How long certificates are valid; longer ones are refused by some systems."""
 
 
@@ -104,7 +104,7 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePub
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))  # clocks of other machines may lag
-        .not_valid_after(now + timedelta(days=DAYS))
+        .not_valid_after(now + timedelta(days=_DAYS))
     )
 
 
