@@ -21,6 +21,8 @@ from progfed.runs.experiment import Experiment
 from progfed.runs.identity import describe
 from progfed.runs.plan import plan
 from progfed.runs.train import run
+from progfed.schedule import progressive
+from tiny import tiny_experiment, tiny_recipe
 
 from .report_runs import lines, summary, tiny
 
@@ -109,13 +111,24 @@ def test_the_page_shows_what_every_run_was_asked_and_where_runs_differ(trained: 
     page = write_report([trained], tmp_path)[0].read_text()
     settings = page.split('<details class="settings">')[1].split("</details>")[0]
     differing, shared = settings.split("Settings of every run")
-    assert "stage 1: 2 rounds, stage 2: 1 round (warm-up, training E 2), stage 2: 6 rounds" in differing
+    assert "stage 1: 2 rounds (rate held), stage 2: 1 round (warm-up, training E 2), stage 2: 6 rounds" in differing
     assert ">stage 2: 8 rounds<" in differing
     assert "Constant(lr=0.3)" in shared
     assert "local momentum" in shared
     assert "cohort" not in differing
     told = make_report([trained]).as_json()["experiments"][0]["settings"]
     assert told["lin"]["cohort"] == "2"
+
+
+def test_two_schedules_that_differ_read_differently() -> None:
+    told = [
+        dict(readable(describe(tiny_experiment(recipe=tiny_recipe(schedule=schedule)))))["schedule"]
+        for schedule in (progressive(6, stages=3), progressive(6, stages=3, hold=False))
+    ]
+    assert told == [
+        "stage 1: 1 round (rate held), stage 2: 1 round (rate held), stage 3: 4 rounds",
+        "stage 1: 1 round, stage 2: 1 round, stage 3: 4 rounds",
+    ]
 
 
 @pytest.mark.parametrize("name", ["demo", "cifar10", "strategies", "hippocampus", "compression"])

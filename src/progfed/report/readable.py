@@ -58,6 +58,7 @@ def _phase(phase: Record) -> str:
     blocks, heads = (", ".join(map(str, phase.get(key, ()))) for key in ("trains", "heads"))
     more = [
         "warm-up" if phase["warmup"] else "",
+        "rate held" if phase.get("hold") else "",
         f"training E {blocks}" if blocks else "",
         f"heads {heads}" if heads else "",
     ]
