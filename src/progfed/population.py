@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from progfed import rng
 from progfed.devices import Device, Devices, of_clients
@@ -145,7 +146,10 @@ def ready(given: Any, where: str) -> Examples:
     if isinstance(given, tuple | list) and len(given) == 2:
         given = Examples(*given)
     if not isinstance(given, Examples):
-        raise DataError(f"{where} is {type(given).__name__}: give Examples(inputs, targets), or a pair of the two")
+        hint = ", or use from_datasets() for items of a Dataset" if isinstance(given, Dataset | DataLoader) else ""
+        raise DataError(
+            f"{where} is {type(given).__name__}: give Examples(inputs, targets), or a pair of the two{hint}"
+        )
     try:
         examples = Examples(ready_inputs(given.inputs), _targets(given.targets))
         number = examples.number
@@ -293,6 +297,8 @@ class FederatedData:
                 f"{self.name}: pieces are 1 or more examples for each of {len(self.sizes)} clients, not "
                 f"{tuple(self.pieces)!r:.60}"
             )
+        if self.augment is not None and not callable(self.augment):
+            raise DataError(f"{self.name}: augment is a function of a batch and a generator, not {self.augment!r}")
 
     @property
     def clients(self) -> int:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from torch import nn
 
 import progfed
 from progfed.codec import Chain, Quantize, Sparsify
@@ -19,6 +20,7 @@ from progfed.recipe.rate import Constant, Cosine, MultiStep, PerStage, Restart
 from progfed.recipe.recipe import Local
 from progfed.runs.identity import identity
 from progfed.runs.plan import plan
+from progfed.schedule import Phase
 from tiny import tiny_data, tiny_experiment, tiny_recipe
 
 SHORT: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -64,6 +66,17 @@ UNSOUND: list[tuple[Any, str]] = [
     (lambda: Local(weight_decay=math.inf), "weight_decay is a finite number of 0 or more, not inf"),
     (lambda: Local(prox=-1), "prox is a finite number of 0 or more, not -1"),
     (lambda: Local(epochs=1.5), "at least 1 epoch"),  # type: ignore[arg-type]
+    (lambda: Local(momentum="0.9"), "momentum is a number, not '0.9'"),  # type: ignore[arg-type]
+    (lambda: Local(clip="1"), "clip is a number, a StepLimit or None, not '1'"),  # type: ignore[arg-type]
+    (lambda: Local(loss=nn.CrossEntropyLoss), r"make it first, CrossEntropyLoss\(\)"),  # type: ignore[arg-type]
+    (lambda: Local(loss="mse"), "loss is a function of outputs and targets, not 'mse'"),  # type: ignore[arg-type]
+    (lambda: tiny_recipe(local={"epochs": 2}), r"local is a progfed.Local\(…\)"),
+    (lambda: tiny_recipe(seed="0"), "a seed is a whole number, not '0'"),
+    (lambda: tiny_recipe(schedule=(Phase(1, 0),)), "1 or more rounds, not 0"),
+    (lambda: tiny_recipe(schedule=(Phase(1, 2.5),)), "a whole number"),  # type: ignore[arg-type]
+    (lambda: tiny_recipe(schedule=(Phase(1, 2, trains=(2,)),)), r"trains blocks 1 to 1, not \(2,\)"),
+    (lambda: Cosine("0.1"), "finite number of 0 or more, not '0.1'"),  # type: ignore[arg-type]
+    (lambda: MultiStep(0.1, 5), r"such as \(0.5, 0.75\), not 5"),  # type: ignore[arg-type]
     (lambda: fedavg(-1.0), "a server's learning rate"),
     (lambda: fedavgm(momentum=1.0), "a server's momentum"),
     (lambda: fedadam(beta2=1.0), "beta1 and beta2"),

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import TensorDataset
 
 import progfed
 from progfed import Examples, Experiment, FederatedData, Local, ProgfedError, Recipe, from_clients, progressive, split
@@ -183,6 +184,8 @@ def test_a_last_batch_of_one_is_trained_on_where_that_can_be(tmp_path: Path) -> 
 
 GIVEN: dict[str, tuple[Callable[[], Any], str]] = {
     "no pair": (lambda: from_clients(INPUTS, TEST), "client 0 is Tensor: give Examples"),  # type: ignore[arg-type]
+    "a dataset": (lambda: from_clients([TensorDataset(INPUTS[0], LABELS[0])], TEST), r"use from_datasets\(\)"),  # type: ignore[list-item]
+    "augment by name": (lambda: from_clients(pairs(), TEST, augment="flip"), "augment is a function"),  # type: ignore[arg-type]
     "no test set": (lambda: from_clients(pairs(), None), "the test set is NoneType"),  # type: ignore[arg-type]
     "no clients": (lambda: from_clients([], TEST), "there are no clients"),
     "names as labels": (lambda: from_clients(pairs(targets=lambda y: ["a"] * 9), TEST), "client 0 cannot be read"),

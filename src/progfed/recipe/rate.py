@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, is_dataclass, replace
+from numbers import Real
 from typing import Any, Protocol
 
 from progfed.errors import UsageError
@@ -80,6 +81,8 @@ class MultiStep:
 
     def __post_init__(self) -> None:
         _check(self.lr, self.factor)
+        if not isinstance(self.milestones, tuple | list):
+            raise UsageError(f"milestones are fractions of the rounds, such as (0.5, 0.75), not {self.milestones!r}")
 
     def __call__(self, moment: Moment) -> float:
         if moment.warmup:
@@ -173,5 +176,5 @@ def with_top_rate(rate: Any, lr: float) -> Any:
 
 def _check(*values: float) -> None:
     for value in values:
-        if not 0 <= value < math.inf:
-            raise UsageError(f"a learning rate is a finite number of 0 or more, not {value}")
+        if not isinstance(value, Real) or not 0 <= value < math.inf:
+            raise UsageError(f"a learning rate is a finite number of 0 or more, not {value!r}")

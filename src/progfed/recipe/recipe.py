@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Literal, TypeVar
 
 from torch import Tensor
@@ -95,6 +95,7 @@ class Local:
     def __post_init__(self) -> None:
         if not all(isinstance(value, Integral) and value >= 1 for value in (self.epochs, self.batch)):
             raise UsageError(f"a client needs at least 1 epoch and a batch of 1, not {self.epochs} and {self.batch}")
+        self._check_types()
         if not self.skip_above > 0:
             raise UsageError(f"skip_above is a loss above 0, from which on steps are skipped, not {self.skip_above}")
         if self.keep_momentum and not self.momentum:
@@ -116,6 +117,18 @@ class Local:
             if self.keep_momentum:
                 raise UsageError("keep_momentum is for the built-in SGD: leave it out, or leave out the optimizer")
             check_factory(self.optimizer, momentum=self.momentum, weight_decay=self.weight_decay)
+
+    def _check_types(self) -> None:
+        """Refuse what is of another type than it must be."""
+        if isinstance(self.loss, type):
+            raise UsageError(f"loss is a function, not a class: make it first, {self.loss.__name__}()")
+        if not callable(self.loss):
+            raise UsageError(f"loss is a function of outputs and targets, not {self.loss!r}")
+        for name in ("momentum", "weight_decay", "prox", "skip_above"):
+            if not isinstance(getattr(self, name), Real):
+                raise UsageError(f"{name} is a number, not {getattr(self, name)!r}")
+        if not isinstance(self.clip, Real | StepLimit | None):
+            raise UsageError(f"clip is a number, a StepLimit or None, not {self.clip!r}")
 
     @property
     def most_batches(self) -> int | None:
@@ -210,6 +223,12 @@ class Recipe:
             raise UsageError(f"a schedule is made by progressive() or end_to_end(), not {self.schedule!r:.60}")
         if not self.schedule:
             raise UsageError("a recipe needs a schedule with at least one phase")
+        for phase in self.schedule:
+            _check_phase(phase)
+        if not isinstance(self.local, Local):
+            raise UsageError(f"local is a progfed.Local(…), how a client trains, not {self.local!r:.60}")
+        if not isinstance(self.seed, Integral):
+            raise UsageError(f"a seed is a whole number, not {self.seed!r}")
         object.__setattr__(self, "schedule", follow(self.schedule, self.seed))
         if not isinstance(self.cohort, Integral) or self.cohort < 1:
             raise UsageError(f"a cohort is a whole number of 1 or more clients, not {self.cohort}")
@@ -345,3 +364,11 @@ def _skipping(taken: tuple[int, ...], index: int) -> int:
     for number in taken:
         index += number <= index
     return index
+
+
+def _check_phase(phase: Phase) -> None:
+    """Refuse a phase that lasts no rounds, or asks for blocks above its stage to be trained."""
+    if not isinstance(phase.rounds, Integral) or phase.rounds < 1:
+        raise UsageError(f"a phase lasts a whole number of 1 or more rounds, not {phase.rounds}")
+    if not all(1 <= block <= phase.stage for block in phase.trains):
+        raise UsageError(f"a phase of stage {phase.stage} trains blocks 1 to {phase.stage}, not {phase.trains}")
