@@ -112,8 +112,7 @@ def test_client_states_do_not_depend_on_workers(settings: dict[str, bool]) -> No
     assert replace(one.cost, seconds=0) == replace(two.cost, seconds=0)
 
 
-@pytest.mark.parametrize("cohort", [3, 6])
-@pytest.mark.parametrize("name", ["LQ-8", "LQ-2", "TOP-10", "LQ-8+SP-25"])
+@pytest.mark.parametrize(("name", "cohort"), [("LQ-8", 3), ("LQ-2", 6), ("TOP-10", 3), ("LQ-8+SP-25", 6)])
 @pytest.mark.parametrize("feedback", [False, True], ids=["plain", "feedback"])
 def test_a_compressed_run_continues_to_the_same_bits(tmp_path: Path, name: str, feedback: bool, cohort: int) -> None:
     recipe = tiny_recipe(
