@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from progfed import experiments
@@ -388,10 +389,13 @@ def test_every_experiment_is_listed_and_has_its_baseline() -> None:
                 )
 
 
-HELP = [[], ["run"], ["plan"], ["demo"], ["report"], ["list"], ["data"], ["data", "show"], ["deploy", "up"]]
+def commands(group: Any, *path: str) -> list[list[str]]:
+    """The words of every command, the groups among them."""
+    below = getattr(group, "commands", {})
+    return [list(path), *(words for name, one in below.items() for words in commands(one, *path, name))]
 
 
-@pytest.mark.parametrize("arguments", HELP)
+@pytest.mark.parametrize("arguments", commands(get_command(app)), ids=" ".join)
 def test_every_command_has_help(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, [*arguments, "--help"])
     assert result.exit_code == 0
