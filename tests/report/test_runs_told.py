@@ -21,7 +21,7 @@ from progfed.runs.experiment import Experiment
 from progfed.runs.identity import describe
 from progfed.runs.plan import plan
 from progfed.runs.train import run
-from progfed.schedule import progressive
+from progfed.schedule import as_published, progressive
 from tiny import tiny_experiment, tiny_recipe
 
 from .report_runs import lines, summary, tiny
@@ -123,7 +123,7 @@ def test_the_page_shows_what_every_run_was_asked_and_where_runs_differ(trained: 
 def test_two_schedules_that_differ_read_differently() -> None:
     told = [
         dict(readable(describe(tiny_experiment(recipe=tiny_recipe(schedule=schedule)))))["schedule"]
-        for schedule in (progressive(6, stages=3), progressive(6, stages=3, hold=False))
+        for schedule in (progressive(6, stages=3, overlap=0), as_published(6, stages=3))
     ]
     assert told == [
         "stage 1: 1 round (rate held), stage 2: 1 round (rate held), stage 3: 4 rounds",
