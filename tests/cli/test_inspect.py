@@ -17,10 +17,8 @@ from progfed.cli import app, main
 from progfed.cli.inspect import HEIGHT, WIDTH, picture
 from progfed.costs.memory import phase_memory
 from progfed.models.convnet import convnet_mnist
-from progfed.recipe.recipe import Local
 from progfed.runs.overview import Span, overview
 from progfed.runs.plan import plans
-from progfed.schedule import Phase
 from tiny import tiny_experiment
 
 FILE = """
@@ -116,14 +114,15 @@ def test_batch_and_momentum_count(file: Path) -> None:
 
 
 def test_an_experiment_is_shown_with_its_own_schedule_and_the_saving_that_plan_predicts() -> None:
-    found = shown("demo")
+    found = shown("demo", "--run", "progressive")
     family = experiments.load("demo")
-    planned = plans([run for run in family if run.baseline], family)[0]
+    (experiment,) = experiments.named(family, ["progressive"])
+    (planned,) = plans([experiment], family)
     assert found["relative"] == planned["relative"]
-    local = Local(batch=20, momentum=0.9)
+    model, recipe = convnet_mnist(10, heads="grid"), experiment.recipe
     for stage in found["stages"]:
-        model = convnet_mnist(10, heads="grid")
-        assert stage["memory_bytes"] == phase_memory(model, Phase(stage["stage"], 1), local).peak
+        peaks = [phase_memory(model, one, recipe.local).peak for one in recipe.schedule if one.stage == stage["stage"]]
+        assert stage["memory_bytes"] == max(peaks)
     assert found["stages"][0]["adds"] == ["0 Conv2d", "1 ReLU"]
     assert found["stages"][2]["head"] == ["Linear"]
 
