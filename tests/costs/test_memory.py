@@ -13,13 +13,14 @@ from torch.profiler import ProfilerActivity, profile
 
 from progfed.blocks import Progressive
 from progfed.client.kernels import fast_inputs
-from progfed.client.replica import Replica, total_loss
+from progfed.client.replica import Replica, Turn, total_loss
 from progfed.client.sgd import Sgd
-from progfed.costs.memory import PhaseMemory, _supervision, phase_memory
+from progfed.costs.memory import PhaseMemory, _supervision, in_pieces, phase_memory
+from progfed.losses import Distil
 from progfed.models.convnet import convnet_cifar, convnet_mnist
 from progfed.models.resnet import resnet18
 from progfed.recipe.recipe import Local
-from progfed.schedule import Phase, end_to_end, freezing
+from progfed.schedule import Phase, end_to_end, every_head, freezing, in_turns, within
 from tiny import tiny_model
 
 
@@ -138,23 +139,44 @@ def test_counting_draws_from_nobodys_generator() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def allocated(model: Progressive, phase: Phase, local: Local) -> int:
-    """The peak of a real step, from the events of torch's allocator."""
+def allocated(model: Progressive, phase: Phase, local: Local, *, pieces: int = 1) -> int:
+    """The peak of a real step of any turn, on so many pieces of a batch, from the events of torch's allocator."""
     replica = Replica(model, phase, "cpu")
-    step = Sgd(list(replica.params.values()), local, 0.01)
+    return max(_allocated(model, replica, turn, local, pieces) for turn in replica.turns)
+
+
+def _allocated(model: Progressive, replica: Replica, turn: Turn, local: Local, pieces: int) -> int:
+    for name, value in replica.module.named_parameters():
+        value.requires_grad_(name in turn.params)
+    step = Sgd(list(turn.params.values()), local, 0.01)
     inputs = fast_inputs(torch.zeros(local.batch, *model.example.shape[1:]))
     targets = torch.zeros(local.batch, dtype=torch.int64)
-    step(total_loss(local.loss, replica.module(inputs), targets))  # so that momentum is there
+
+    def whole() -> None:
+        for number in range(1, pieces + 1):
+            loss = total_loss(local.loss, turn.module(inputs), targets, local.between)
+            step(loss / pieces if pieces > 1 else loss, whole=number == pieces)
+
+    whole()  # so that momentum is there
     velocity = sum(tensor.nbytes for tensor in step._velocity)
     before = sum(tensor.nbytes for tensor in (*replica.state.values(), inputs, targets)) + velocity
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        step(total_loss(local.loss, replica.module(inputs), targets))
+        whole()
     events = seen.profiler.kineto_results.events()  # type: ignore[union-attr]
     now = peak = before
     for event in sorted((event for event in events if event.name() == "[memory]"), key=lambda event: event.start_ns()):
         now += event.nbytes()
         peak = max(peak, now)
     return peak
+
+
+@pytest.mark.parametrize("pieces", [1, 5])
+@pytest.mark.parametrize("deepest", [1, 3])
+def test_the_peak_in_turns_and_pieces_is_what_torchs_allocator_sees(deepest: int, pieces: int) -> None:
+    model, local = convnet_cifar(heads="grid"), Local(batch=20, momentum=0.9, between=Distil())
+    phase, cut = within(in_turns(every_head(1, stages=4))[0], deepest), in_pieces(local, 20 // pieces)
+    seen = allocated(model, phase, replace(cut, accumulate=1), pieces=pieces)
+    assert phase_memory(model, phase, cut).peak == pytest.approx(seen, rel=0.03)
 
 
 @pytest.mark.parametrize(("make", "stage"), [(convnet_cifar, 1), (convnet_cifar, 4), (convnet_mnist, 3)])
