@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from progfed.blocks import Progressive, pooled_head, state
+from progfed.blocks import Progressive, biased, pooled_head, state
 from progfed.costs.phase import per_example, phase_cost
 from progfed.errors import UsageError
 from progfed.models.convnet import convnet_cifar, convnet_mnist
@@ -136,3 +137,9 @@ def test_the_buffers_of_a_model_are_those_of_every_block_and_every_head() -> Non
     plain, heads = partial(nn.Linear, 6, 6), (partial(normed, 3), partial(nn.Linear, 6, 3))
     model = Progressive((plain, plain), heads, torch.zeros(1, 6), name="a first head with statistics")
     assert model.buffers() == {"G1.1.running_mean", "G1.1.running_var"}
+
+
+@pytest.mark.parametrize("make", [partial(nn.Linear, 4, 3, bias=False), partial(nn.Linear, 4, 5)])
+def test_a_head_that_has_no_bias_for_each_class_is_refused(make: Callable[[], nn.Module]) -> None:
+    with pytest.raises(UsageError, match="a head has no bias of as many"):
+        biased(make, (0.1, 0.2, 0.3))()
