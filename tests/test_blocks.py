@@ -143,3 +143,13 @@ def test_the_buffers_of_a_model_are_those_of_every_block_and_every_head() -> Non
 def test_a_head_that_has_no_bias_for_each_class_is_refused(make: Callable[[], nn.Module]) -> None:
     with pytest.raises(UsageError, match="a head has no bias of as many"):
         biased(make, (0.1, 0.2, 0.3))()
+
+
+def test_a_biased_head_starts_with_the_values_that_were_given_and_no_others_changed() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        plain = nn.Linear(4, 3)
+        torch.manual_seed(0)
+        made = biased(partial(nn.Linear, 4, 3), (0.1, 0.2, 0.3))()
+    assert torch.equal(made.bias, torch.tensor((0.1, 0.2, 0.3)))  # type: ignore[arg-type]
+    assert torch.equal(made.weight, plain.weight)  # type: ignore[arg-type]
