@@ -25,14 +25,17 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/codec_costs.py
 	$(BIN)/python benchmarks/data.py
 
-# four to five hours of training on real data; runs that are complete are not run again, others go on where they stopped
+# a day of training on real data; runs that are complete are not run again, others go on where they stopped
 DATA ?= data
 results: $(VENV)/.installed-dev
 	for seed in 0 1; do \
 	  $(BIN)/progfed run writers --seed $$seed --data $(DATA) --out runs/writers --keep 10 && \
 	  $(BIN)/progfed run cifar10 --seed $$seed --data $(DATA) --out runs/cifar10 --keep 2 && \
 	  $(BIN)/progfed run hippocampus --seed $$seed --data $(DATA) --out runs/hippocampus --keep 1 || exit; done
-	$(BIN)/progfed run defaults --seeds 11,12 --data $(DATA) --out runs/defaults
+	$(BIN)/progfed run demo --compare --seeds 11,12,13 --out runs/demo
+	$(BIN)/progfed run demo --run small-messages --seeds 11,12,13 --out runs/demo
+	$(BIN)/progfed run defaults --seeds 11,12,13 --data $(DATA) --out runs/defaults
+	$(BIN)/progfed run small_messages --seeds 0,1,2 --data $(DATA) --out runs/small_messages
 	$(BIN)/progfed analyse runs/cifar10/progressive-seed0 runs/cifar10/restart-seed0 --data $(DATA) --examples 2000
 	$(BIN)/progfed analyse runs/hippocampus --only slices --data $(DATA)
 	$(BIN)/progfed report runs/writers runs/cifar10 runs/hippocampus --out runs/results

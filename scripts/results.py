@@ -72,6 +72,8 @@ SECTIONS = {
             *(f"cifar10-{budget}" for budget in ("3", "2", "1.5")),
         ),
     ),
+    "defaults-cifar10-half": Section("defaults", ("cifar10-end-to-end", "cifar10", "cifar10-half")),
+    "demo": Section("demo", ("end-to-end", "progressive", "progressive-equal-bytes", "small-messages")),
     "hippocampus-prior": Section(
         "hippocampus",
         (

@@ -77,7 +77,7 @@ def compared(experiment: Experiment, lengths: Sequence[int], *, equal: int) -> t
     `equal` is rounded up, as `--compare` does: the baseline is never given less.
     """
     rounds, stages, name = sum(lengths), len(lengths), experiment.run
-    baseline = f"{name.removesuffix('-half')}-end-to-end"
+    baseline = f"{name}-end-to-end"
     return (
         scheduled(experiment, baseline, end_to_end(rounds, stages=stages)),
         scheduled(experiment, name, progressive(rounds, stages=stages, lengths=lengths), baseline=baseline),
@@ -148,7 +148,12 @@ RESIDUAL = replace(
 
 RUNS = (
     *compared(CIFAR10, (12, 13, 12, 63), equal=74),
-    *compared(replace(CIFAR10, run="cifar10-half"), (24, 24, 24, 28), equal=50)[1:],
+    scheduled(
+        CIFAR10,
+        "cifar10-half",
+        progressive(100, stages=4, lengths=(24, 24, 24, 28)),
+        baseline="cifar10-end-to-end",
+    ),
     *compared(WRITERS, (10, 10, 40), equal=41),
     *compared(HIPPOCAMPUS, (3, 3, 3, 3), equal=5),
     *compared(SPEAKERS, (17, 17, 26), equal=45),
