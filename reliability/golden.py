@@ -1,10 +1,12 @@
-"""Makes the golden files of the current formats; run once when a format version is new, never for an old one."""
+"""Makes the golden files of the current formats: a run when a format version is new, a message for every new codec.
+
+No file is made again: what exists stays as it is.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 from progfed.codec import codec
@@ -20,11 +22,20 @@ ROUNDS = 5
 
 
 def main() -> None:
-    """Write a run that was stopped, a message of every codec, and what both must be read as."""
+    """Write a run that was stopped, a message of every codec that has none, and what both must be read as."""
     folder = GOLDEN / f"checkpoint-{checkpoint.FORMAT}-message-{VERSION}"
-    if folder.exists():
-        sys.exit(f"{folder} exists: golden files are never made again")
-    (folder / "messages").mkdir(parents=True)
+    if not folder.exists():
+        (folder / "messages").mkdir(parents=True)
+        stopped_run(folder)
+    for name in hostile.CODECS:
+        if not (folder / "messages" / f"{name}.message").exists():
+            made = hostile.target(name)
+            (folder / "messages" / f"{name}.message").write_bytes(made.message)
+            (folder / "messages" / f"{name}.safetensors").write_bytes(to_bytes(made.opened(made.message)))
+
+
+def stopped_run(folder: Path) -> None:
+    """Write a run that was stopped, and what its checkpoint must be read as."""
     settings = {"up": codec("LQ-8"), "down": codec("LQ-8"), "feedback": True, "delta": True}
     for record in train(plain(**settings).experiment, folder / "run", data=folder, checkpoint_every=2):
         if record["round"] == ROUNDS:
@@ -36,10 +47,6 @@ def main() -> None:
     assert found is not None
     expected = {"round": found.round, "files": {name: model_digest(ts).hex() for name, ts in found.tensors.items()}}
     (folder / "expected.json").write_text(json.dumps(expected, indent=1))
-    for name in hostile.CODECS:
-        made = hostile.target(name)
-        (folder / "messages" / f"{name}.message").write_bytes(made.message)
-        (folder / "messages" / f"{name}.safetensors").write_bytes(to_bytes(made.opened(made.message)))
 
 
 if __name__ == "__main__":

@@ -167,13 +167,18 @@ def _overlapped(phase: Phase, overlap: int) -> tuple[Phase, ...]:
     return tuple(one for one in (first, rest) if one.rounds)
 
 
+def goes_on(before: Phase, phase: Phase) -> bool:
+    """Whether a phase is the rest of the stage whose first rounds, with two heads, were the phase before it."""
+    return before.heads == (phase.stage - 1, phase.stage) and replace(before, rounds=phase.rounds, heads=()) == phase
+
+
 def _without_overlap(schedule: Schedule) -> tuple[Schedule, tuple[int, ...]]:
     """The same stages with one head at a time, and for how many rounds each of them had two."""
     phases: list[Phase] = []
     overlaps: list[int] = []
     for phase in schedule:
-        before = phases[-1] if phases else phase
-        if before.heads == (phase.stage - 1, phase.stage) and replace(before, rounds=phase.rounds, heads=()) == phase:
+        if phases and goes_on(phases[-1], phase):
+            before = phases[-1]
             overlaps[-1] = before.rounds
             phases[-1] = replace(phase, rounds=before.rounds + phase.rounds)
         else:

@@ -112,7 +112,7 @@ def test_the_rounds_that_are_left_go_to_the_last_phase_or_are_given_up(
 
 
 def test_phases_that_may_end_end_no_earlier_than_least_and_two_windows() -> None:
-    schedule = progressive(30, stages=3, lengths=(9, 9, 12), warmup=2)
+    schedule = progressive(30, stages=3, lengths=(9, 9, 12), warmup=2, overlap=0)
     policy = Plateau(least=3, window=2)
     assert [p.rounds for p in earliest(schedule, policy)] == [4, 2, 4, 2, 22]
     assert [p.rounds for p in earliest(schedule, Plateau(least=20))] == [p.rounds for p in schedule]
@@ -120,7 +120,7 @@ def test_phases_that_may_end_end_no_earlier_than_least_and_two_windows() -> None
 
 @pytest.mark.parametrize("kind", [Plateau, Movement])
 def test_a_stage_that_has_stalled_ends_and_the_total_is_kept(kind: Any) -> None:
-    schedule = progressive(12, stages=3, lengths=(4, 5, 3), warmup=1)
+    schedule = progressive(12, stages=3, lengths=(4, 5, 3), warmup=1, overlap=0)
     done = rounds(tiny_recipe(schedule=schedule, growth=kind(least=3, **AT_ONCE)))
     assert stages(done) == [1] * 3 + [2] * 4 + [3] * 7
     assert [r.number for r in done if r.closes] == [3, 4, 7, 8, 14]
@@ -131,7 +131,7 @@ def test_a_stage_that_has_stalled_ends_and_the_total_is_kept(kind: Any) -> None:
 
 
 def test_the_learning_rate_follows_the_schedule_that_results() -> None:
-    schedule = progressive(12, stages=3, lengths=(4, 5, 3), hold=False)
+    schedule = progressive(12, stages=3, lengths=(4, 5, 3), hold=False, overlap=0)
     kept, shorter = (
         rounds(tiny_recipe(schedule=schedule, growth=Plateau(least=2, keep_total=keep, **AT_ONCE)))
         for keep in (True, False)
@@ -195,7 +195,9 @@ def outcome(folder: Path) -> list[str]:
 
 def test_a_run_that_gives_rounds_up_ends_complete(tmp_path: Path) -> None:
     policy = Plateau(least=2, keep_total=False, **AT_ONCE)
-    experiment = tiny_experiment(recipe=tiny_recipe(growth=policy), evaluate_every=100)
+    experiment = tiny_experiment(
+        recipe=tiny_recipe(growth=policy, schedule=progressive(9, stages=3, warmup=1, overlap=0)), evaluate_every=100
+    )
     summary = run(experiment, tmp_path)
     records = RunDirectory(tmp_path).records()
     assert summary["rounds"] == len(records)

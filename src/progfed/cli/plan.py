@@ -55,7 +55,9 @@ def plan(
     width: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Predict parameters, messages, FLOPs and peak memory of each stage, without training anything."""
-    family = chosen(name, [], rounds, warmup, seed, settings)
+    asked = experiments.named(experiments.load(name), runs or [])
+    needed = dict.fromkeys(run for one in asked for run in (one.baseline or one.run, one.run))
+    family = chosen(name, [*needed], rounds, warmup, seed, settings)  # a setting need not fit the other runs
     found = plans(experiments.named(family, runs or []), family, device=_device(device, link))
     if as_json:
         print_json(found)

@@ -14,6 +14,8 @@ from progfed.errors import UsageError
 class Moment:
     """Where training stands: round `t` of `of` in all, and round `stage_t` of `stage_of` in the running phase.
 
+    A stage that begins with an `overlap` of heads counts as one phase.
+
     Rounds of warm-up, and of phases that `hold` the rate, do not count. In warm-up `t` is that of the round that
     follows, and `warmup` is set.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from progfed.recipe.growth import Growth, Watch
 from progfed.recipe.rate import Moment
 from progfed.recipe.recipe import Recipe
-from progfed.schedule import Phase, Schedule, length
+from progfed.schedule import Phase, Schedule, goes_on, length
 from progfed.tensors import Tensors, of_parts, sub
 
 
@@ -59,11 +59,22 @@ def turn_at(schedule: Schedule, number: int) -> Turn | None:
         if offset < phase.rounds:
             done += counts * offset
             held = sum(phase.rounds for phase in schedule if phase.hold and not phase.warmup)
-            moment = Moment(done, max(1, length(schedule) - held), offset, phase.rounds, phase.warmup, phase.stage)
+            stage_t, stage_of = _in_its_stage(schedule, index, offset)
+            moment = Moment(done, max(1, length(schedule) - held), stage_t, stage_of, phase.warmup, phase.stage)
             return Turn(number, phase, index, offset, moment)
         before += phase.rounds
         done += counts * phase.rounds
     return None
+
+
+def _in_its_stage(schedule: Schedule, index: int, offset: int) -> tuple[int, int]:
+    """The place of a round in its phase, and the rounds of that; a stage with an `overlap` counts as one phase."""
+    phase = schedule[index]
+    if index and goes_on(schedule[index - 1], phase):
+        return schedule[index - 1].rounds + offset, schedule[index - 1].rounds + phase.rounds
+    if index + 1 < len(schedule) and goes_on(phase, schedule[index + 1]):
+        return offset, phase.rounds + schedule[index + 1].rounds
+    return offset, phase.rounds
 
 
 def ending(turn: Turn, recipe: Recipe, watch: Watch, *, loss: float, before: Tensors, after: Tensors) -> Ending:
