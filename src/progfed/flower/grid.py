@@ -206,7 +206,7 @@ class GridEngine:
         The message inside proves who sent it, so no node can speak for another.
         """
         if reply is not None and reply.has_error():
-            LOG.warning("client %d failed: %s", client, printable(reply.error.reason[:MOST_SAID]))
+            LOG.warning("client %d failed: %s", client, printable((reply.error.reason or "")[:MOST_SAID]))
             return
         try:
             yield Update(client, unpack_update(_content(reply)).message)
